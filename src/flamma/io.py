@@ -253,6 +253,49 @@ def folder_bytes(folder: Path) -> int:
     return total
 
 
+@dataclass(frozen=True)
+class Extent:
+    """The length of a growing file at a checkpoint, and the SHA-256 of its content so far."""
+
+    length: int
+    sha256: str
+
+    def begins(self, content: bytes) -> bool:
+        """Return whether a content begins with what was there."""
+        start = content[: self.length]
+        return len(start) == self.length and hashlib.sha256(start).hexdigest() == self.sha256
+
+
+class GrowingFile:
+    """A file that grows by lines, and the checksum of its content."""
+
+    def __init__(self, path: Path, content: bytes) -> None:
+        write_atomically(path, content)
+        self._file = open(path, "a", encoding="utf-8")  # noqa: SIM115
+        self._length, self._digest = len(content), hashlib.sha256(content)
+
+    def append(self, lines: str) -> None:
+        """Add whole lines, and hand them to the operating system."""
+        content = lines.encode()
+        self._file.write(lines)
+        self._file.flush()
+        self._length += len(content)
+        self._digest.update(content)
+
+    @property
+    def extent(self) -> Extent:
+        """Its length and checksum now."""
+        return Extent(self._length, self._digest.hexdigest())
+
+    def sync(self) -> None:
+        """Make what was appended survive a power failure."""
+        os.fsync(self._file.fileno())
+
+    def close(self) -> None:
+        """Close it."""
+        self._file.close()
+
+
 def open_regular(path: Path, most_bytes: int | None = None) -> io.BufferedReader:
     """Open a regular file, or a link to one, of at most so many bytes.
 

@@ -1,7 +1,7 @@
 """The record of a round: one line of ``rounds.jsonl``, written by runs, read by all else.
 
-A record is frozen and typed, and its JSON has the same names in the same places. Every line says
-the version of its form and ends with a checksum of what stands before it.
+A record is frozen and typed, and its JSON has the same names in the same places. Every line has
+the version of its form; the manifest of the run has the checksum of all lines up to a checkpoint.
 """
 
 from __future__ import annotations
@@ -9,8 +9,9 @@ from __future__ import annotations
 import hashlib
 import json
 import math
+import re
 import types
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass, field, fields, is_dataclass
 from functools import cache
 from typing import Any, Self, Union, get_args, get_origin, get_type_hints
@@ -256,8 +257,6 @@ class RoundRecord:
         The differential privacy spent so far; None where there is none.
     run : str or None
         The id of the run.
-    scores_checksum : str or None
-        The checksum of the round's lines in ``clients.csv``; None without an evaluation.
 
     Examples
     --------
@@ -277,7 +276,6 @@ class RoundRecord:
     survey: Survey | None = None
     privacy: RoundPrivacy | None = None
     run: str | None = None
-    scores_checksum: str | None = None
 
     def __post_init__(self) -> None:
         offer, outcome = self.offer, self.outcome
@@ -339,10 +337,9 @@ class RoundRecord:
         return None if self.evaluation is None else self.evaluation[name]
 
     def to_json(self) -> str:
-        """Return the record as one line of JSON with its checksum."""
+        """Return the record as one line of JSON."""
         table = {"version": RECORD_VERSION, **_encode(self)}
-        text = json.dumps(table, allow_nan=False, separators=(",", ":"))
-        return f'{text[:-1]},"checksum":"{_checksum(text)}"}}'
+        return json.dumps(table, allow_nan=False, separators=(",", ":"))
 
     @classmethod
     def from_json(cls, line: str | bytes) -> Self:
@@ -361,11 +358,8 @@ class RoundRecord:
         if not isinstance(table, dict):
             raise RecordError("it is not a JSON object")
         _check_version(table)
-        content, found, checksum = text.rpartition(',"checksum":"')
-        if not found or checksum != f'{_checksum(content + "}")}"}}':
-            raise RecordError("it does not match its checksum")
         try:
-            record: Self = _decode(_nested(table), cls)
+            record: Self = _decode(_nested(table, text), cls)
         except RecordError:
             raise
         except (TypeError, ValueError, OverflowError, AttributeError) as error:
@@ -387,14 +381,19 @@ def _check_version(table: Mapping[str, Any]) -> None:
         )
 
 
+# Lines of version 2: flat, each with a checksum of itself and of its round in ``clients.csv``.
+
 _FLAT_VERSION = 2
 _PARTS = {"offer": OfferRecord, "outcome": Outcomes, "game": GameRecord, "cost": CostRecord}
 
 
-def _nested(table: dict[str, Any]) -> dict[str, Any]:
-    """Return the table of a line in nested parts; version 2 has them side by side."""
+def _nested(table: dict[str, Any], text: str) -> dict[str, Any]:
+    """Return the table of a line in nested parts; one of version 2 must match its checksum."""
     if table["version"] != _FLAT_VERSION:
         return table
+    content, found, checksum = text.rpartition(',"checksum":"')
+    if not found or checksum != f'{_checksum(content + "}")}"}}':
+        raise RecordError("it does not match its checksum")
     parts = {
         part: {name: table[name] for name in _hints(kind) if name in table}
         for part, kind in _PARTS.items()
@@ -403,9 +402,20 @@ def _nested(table: dict[str, Any]) -> dict[str, Any]:
     return {**table, **parts, "game": game if game is None else {**game, **parts["game"]}}
 
 
-def rows_checksum(rows: Sequence[str]) -> str | None:
-    """Return the checksum of a round's lines in ``clients.csv``, None if there are none."""
-    return _checksum("\n".join(rows)) if rows else None
+def damaged_scores(rounds: str, scores: Mapping[str, str]) -> set[str]:
+    """Return the rounds of version 2 with other scores than they were written with.
+
+    Parameters
+    ----------
+    rounds : str
+        The text of ``rounds.jsonl``.
+    scores : mapping of str to str
+        The lines of each round in ``clients.csv``, by the text of its number.
+    """
+    told = re.findall(
+        r'^\{"version":2,"round":(\d+),.*"scores_checksum":"(\w+)"', rounds, flags=re.MULTILINE
+    )
+    return {key for key, own in told if own != _checksum(scores.get(key, "").removesuffix("\n"))}
 
 
 def _checksum(text: str) -> str:

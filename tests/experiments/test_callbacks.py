@@ -17,7 +17,6 @@ from flamma.errors import ConfigError, RunError
 from flamma.experiments.callbacks import (
     BEST_CHECKPOINT,
     CALLBACKS,
-    RECORDED_CALLBACKS,
     BestCheckpoint,
     Callback,
     Callbacks,
@@ -26,7 +25,7 @@ from flamma.experiments.callbacks import (
     StopRun,
     best_round,
 )
-from flamma.experiments.folder import RunFolder
+from flamma.experiments.folder import CALLBACKS_FILE, RunFolder
 from flamma.experiments.run import Run, resume, run
 from flamma.records import Evaluation, OfferRecord, Outcomes, RoundRecord
 from flamma.reports.reading import read_run
@@ -48,7 +47,7 @@ def test_callbacks_and_on_round_hear_of_start_rounds_and_end(tmp_path, whole):
     assert diary.told == [("start", 0), *(("round", n) for n in rounds), ("end", True)]
     assert (diary.start.config, diary.start.path) == (done.config, done.path)
     assert done.params_sha256 == whole.params_sha256  # who listens changes nothing
-    assert not (done.path / RECORDED_CALLBACKS).exists()
+    assert not (done.path / CALLBACKS_FILE).exists()
 
 
 def test_the_weights_are_those_after_the_round_that_was_told(tmp_path, whole):
@@ -182,11 +181,11 @@ def test_callbacks_with_a_name_are_taken_up_again(tmp_path):
             callbacks=[EarlyStopping("worst_10", patience=3)],
             on_round=_raise(KeyboardInterrupt, 1),
         )
-    [table] = json.loads((place / RECORDED_CALLBACKS).read_text())["callbacks"]
+    [table] = json.loads((place / CALLBACKS_FILE).read_text())["callbacks"]
     wanted = {"name": "early-stopping", "metric": "worst_10", "patience": 3}
     assert wanted.items() <= table.items()
     resume(place, callbacks=[EarlyStopping("worst_10", patience=7)])
-    [table] = json.loads((place / RECORDED_CALLBACKS).read_text())["callbacks"]
+    [table] = json.loads((place / CALLBACKS_FILE).read_text())["callbacks"]
     assert table["patience"] == 7
 
 
@@ -195,7 +194,7 @@ def test_a_damaged_record_of_callbacks_is_refused(tmp_path, damage):
     place = tmp_path / "run"
     with pytest.raises(KeyboardInterrupt):
         run(TABLES, out=place, on_round=_raise(KeyboardInterrupt, 1))
-    (place / RECORDED_CALLBACKS).write_text(damage)
+    (place / CALLBACKS_FILE).write_text(damage)
     with pytest.raises(RunError, match=r"callbacks\.json cannot be used .* remove it"):
         resume(place)
 

@@ -310,8 +310,8 @@ def test_a_full_disk_loses_nothing_written_before(tmp_path, monkeypatch):
 
     def fill(self, record, rows):
         if record.round == 4:
-            self._rounds.close()
-            self._rounds = open("/dev/full", "w")  # noqa: SIM115 - a disk without room
+            self._rounds._file.close()
+            self._rounds._file = open("/dev/full", "w")  # noqa: SIM115 - a disk without room
         append(self, record, rows)
 
     monkeypatch.setattr(RunFolder, "append", fill)
@@ -442,34 +442,58 @@ def finished(tmp_path):
     return place, run(small(), out=place)
 
 
-def test_a_damaged_line_costs_no_other_line_and_a_finished_run_stays_finished(tmp_path):
-    place, done = finished(tmp_path)
+def damaged_line(place, number):
+    """Change one digit of a line of ``rounds.jsonl``, which is JSON afterwards, too."""
     lines = (place / "rounds.jsonl").read_text().splitlines(keepends=True)
-    lines[2] = lines[2].replace("0", "1", 1)
+    lines[number - 1] = lines[number - 1].replace("0.", "1.", 1)
     (place / "rounds.jsonl").write_text("".join(lines))
-    before = (place / "rounds.jsonl").read_bytes()
+    return "".join(lines)
+
+
+@pytest.mark.parametrize("name", ["rounds.jsonl", "clients.csv", "ledger.csv"])
+def test_any_damage_of_a_finished_run_is_named_and_the_run_stays_finished(tmp_path, name):
+    place, done = finished(tmp_path)
+    whole = (place / name).read_bytes()
+    rng = np.random.default_rng(0)
+    flipped = bytearray(whole)
+    damages = [whole[:-1], whole + b"1,1,1,1,1\n", whole[: len(whole) // 2], b""]
+    for spot in rng.choice(len(whole), 40, replace=False):
+        flipped = bytearray(whole)
+        flipped[spot] ^= 1
+        damages.append(bytes(flipped))
+    for damage in damages:
+        (place / name).write_bytes(damage)
+        assert any(name in problem for problem in Run.load(place).problems)
     again = resume(place)
     assert again.finished
     assert again.params_sha256 == done.params_sha256
-    assert [record.round for record in again.history] == [1, 2, 4, 5, 6]
-    assert again.problems == (
-        "rounds.jsonl, line 3, cannot be read: it does not match its checksum",
-        "rounds.jsonl has no record of round 3",
-    )
-    assert (place / "rounds.jsonl").read_bytes() == before
+    assert (place / name).read_bytes() == damages[-1]
 
 
-def test_damaged_lines_of_an_unfinished_run_are_set_aside_and_named(tmp_path, monkeypatch):
+def test_what_is_damaged_since_the_checkpoint_before_is_computed_again(tmp_path, monkeypatch):
+    whole = run(small(), out=tmp_path / "whole")
+    place = interrupted(tmp_path / "run", monkeypatch)
+    damaged_line(place, 4)
+    resumed = resume(place)
+    assert resumed.problems == ()
+    assert [r.evaluation for r in resumed.history] == [r.evaluation for r in whole.history]
+    assert resumed.params_sha256 == whole.params_sha256
+
+
+@pytest.mark.parametrize("name", ["rounds.jsonl", "clients.csv"])
+def test_what_is_damaged_in_all_checkpoints_is_set_aside_and_named(tmp_path, monkeypatch, name):
     whole = run(small(), out=tmp_path / "whole").params_sha256
     place = interrupted(tmp_path / "run", monkeypatch)
-    lines = (place / "rounds.jsonl").read_text().splitlines(keepends=True)
-    bad = lines[1].replace("0", "1", 1)
-    (place / "rounds.jsonl").write_text("".join([lines[0], bad, *lines[2:]]))
-    with pytest.warns(UserWarning, match="1 damaged lines .* were set aside"):
+    before = (place / name).read_text().replace("0.", "1.", 1)
+    (place / name).write_text(before)
+    with pytest.warns(UserWarning, match=f"{name} is damaged: .* were set aside"):
         resumed = resume(place)
     assert resumed.params_sha256 == whole
-    assert [record.round for record in resumed.history] == [1, 3, 4, 5, 6]
-    assert (place / "rounds.damaged").read_text() == bad
+    assert (place / f"{name.partition('.')[0]}.damaged").read_text() == before
+    assert (place / name).read_text() not in before
+    if name == "rounds.jsonl":
+        assert [record.round for record in resumed.history] == [5, 6]
+        assert "rounds.jsonl has no record of round 3" in resumed.problems
 
 
 def test_a_lost_tail_is_computed_again(tmp_path, monkeypatch):

@@ -16,12 +16,10 @@ import numpy as np
 
 from flamma._renamed import renamed
 from flamma.errors import ConfigError, RunError
-from flamma.experiments.folder import RunFolder, signed, verified
+from flamma.experiments.folder import CALLBACKS_FILE, RunFolder
 from flamma.io import (
-    MOST_SETTINGS_FILE_BYTES,
     DamagedTensorsError,
     quoted,
-    read_regular,
     read_tensors,
     unknown,
     write_atomically,
@@ -380,9 +378,6 @@ def _parsed(content: bytes, run_id: str) -> _BestRound:
 
 # Callbacks with a name: written down with a run, so that it goes on with them.
 
-RECORDED_CALLBACKS = "callbacks.json"
-"""The file of a run directory that names its callbacks; it is no part of the run's id."""
-
 CALLBACKS: Registry[type[Callback]] = Registry(
     "callback",
     "flamma.callbacks",
@@ -397,12 +392,11 @@ CALLBACKS: Registry[type[Callback]] = Registry(
 def record_callbacks(folder: Path, callbacks: Iterable[Callback]) -> None:
     """Write down those callbacks that have a name; a run without any has no such file."""
     named = [callback for callback in callbacks if callback.name]
-    file = folder / RECORDED_CALLBACKS
     if named:
         tables = [{"name": c.name, **_options(c)} for c in named]
-        write_atomically(file, signed({"callbacks": tables}).encode())
+        RunFolder(folder).write_json(CALLBACKS_FILE, {"callbacks": tables})
     else:
-        file.unlink(missing_ok=True)
+        (folder / CALLBACKS_FILE).unlink(missing_ok=True)
 
 
 def recorded_callbacks(folder: Path) -> list[Callback]:
@@ -413,16 +407,16 @@ def recorded_callbacks(folder: Path) -> list[Callback]:
     RunError
         If the file is damaged, or names what is not there.
     """
-    file = folder / RECORDED_CALLBACKS
+    file = folder / CALLBACKS_FILE
+    if not file.exists():
+        return []
     try:
-        table = verified(read_regular(file, MOST_SETTINGS_FILE_BYTES).decode(errors="replace"))
-        if table is None:
-            raise ConfigError("its checksum is not right")
+        table = RunFolder(folder).read_json(CALLBACKS_FILE)
+        if not table:
+            raise ConfigError("it is damaged")
         choices = [CALLBACKS.choose(entry, "callbacks") for entry in table["callbacks"]]
         return [CALLBACKS[choice.name](**choice.options) for choice in choices]
-    except FileNotFoundError:
-        return []
-    except (OSError, KeyError, TypeError, ConfigError) as error:
+    except (KeyError, TypeError, ConfigError) as error:
         why = str(error).rstrip(".")
         raise RunError(
             f"{file} cannot be used ({why}): remove it to go on without these callbacks."

@@ -13,7 +13,7 @@ import hashlib
 import json
 import threading
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import fields, replace
 from pathlib import Path
 from typing import Any, Self
@@ -22,8 +22,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from flamma.errors import RunError
-from flamma.experiments.folder import CheckpointEntry, Manifest
-from flamma.io import read_tensors, write_atomically
+from flamma.experiments.folder import CheckpointEntry, Manifest, add_checkpoint
+from flamma.io import Extent, read_tensors, write_atomically
 from flamma.strategies.base import S, State
 from flamma.strategies.rows import Rows
 from flamma.types import Params
@@ -34,6 +34,8 @@ SHARE_OF_TIME = 0.05
 """Checkpoints are written no oftener than costs this share of the time."""
 
 _KEPT_CHECKPOINTS = 2
+
+_NO_TABLES: Mapping[str, Extent] = {}
 
 _AVERAGED = "averaged"
 """The array of a state that has the served weights, where these are not those that are trained."""
@@ -75,17 +77,23 @@ class Checkpoints:
         writing = self._writer is not None and self._writer.is_alive()
         return passed >= (passed if writing else self._took) / SHARE_OF_TIME
 
-    def start(self, state: State, synced: Callable[[], None]) -> None:
+    def start(
+        self,
+        state: State,
+        synced: Callable[[], None] = lambda: None,
+        tables: Mapping[str, Extent] = _NO_TABLES,
+    ) -> None:
         """Write the state beside the training; ``synced`` puts on disk what it depends on.
 
-        One that is still being written is waited for, and what went wrong with it is raised here.
+        ``tables`` are the growing files of the run at that round. A checkpoint that is still being
+        written is waited for, and its error is raised here.
         """
         import safetensors.numpy  # noqa: F401 - a thread that imports could be caught in a fork
 
         self.wait()
         self._began = time.monotonic()
         self._writer = threading.Thread(
-            target=self._write, args=(state, synced), name="checkpoint", daemon=True
+            target=self._write, args=(state, synced, tables), name="checkpoint", daemon=True
         )
         self._writer.start()
 
@@ -100,7 +108,7 @@ class Checkpoints:
 
     def save(self, state: State) -> None:
         """Write the state now; whatever else it depends on is on disk already."""
-        self.start(state, lambda: None)
+        self.start(state)
         self.wait()
 
     def settle(self, like: S) -> S:
@@ -117,7 +125,12 @@ class Checkpoints:
         homes: dict[str, Any] = self._homes
         return replace(like, **homes)
 
-    def load(self, like: S, recorded: int | None = None) -> S | None:
+    def load(
+        self,
+        like: S,
+        recorded: int | None = None,
+        is_whole: Callable[[CheckpointEntry], bool] = lambda entry: True,
+    ) -> S | None:
         """Return the newest intact state of the same kind as ``like``; None if there is none.
 
         Parameters
@@ -126,6 +139,8 @@ class Checkpoints:
             The state before the first round.
         recorded : int, optional
             The last round that is recorded; a state beyond it would leave rounds without a record.
+        is_whole : callable, optional
+            Whether what was written down up to a checkpoint is undamaged; such a one is preferred.
 
         Raises
         ------
@@ -141,8 +156,12 @@ class Checkpoints:
             # Its rows stay until the manifest no longer names it, whether it is taken or not.
             self._held[entry.file] = list(_rows(state).values())
             intact.append((entry, state))
-        usable = [s for entry, s in intact if recorded is None or entry.round <= max(recorded, 0)]
-        for state in usable:
+        usable = [
+            (is_whole(entry), state)
+            for entry, state in intact
+            if recorded is None or entry.round <= max(recorded, 0)
+        ]
+        for _, state in sorted(usable, key=lambda found: not found[0]):
             if all(rows.intact() for rows in _rows(state).values()):
                 return state
         if entries and (usable or not intact) and self.folder.exists():
@@ -174,15 +193,17 @@ class Checkpoints:
                 content = read_tensors(self.folder / Path(entry.file).name, entry.sha256)
                 yield entry, content
 
-    def _write(self, state: State, synced: Callable[[], None]) -> None:
+    def _write(
+        self, state: State, synced: Callable[[], None], tables: Mapping[str, Extent]
+    ) -> None:
         try:
             synced()
-            self._save(state)
+            self._save(state, tables)
             self._took = time.monotonic() - self._began
         except BaseException as problem:  # told by the thread that trains
             self._problem = problem
 
-    def _save(self, state: State) -> None:
+    def _save(self, state: State, tables: Mapping[str, Extent]) -> None:
         from safetensors.numpy import save
 
         state = self._at_home(state)
@@ -192,11 +213,9 @@ class Checkpoints:
         for rows in _rows(state).values():
             rows.file.sync()
         write_atomically(self.folder / name, content)
-        manifest = Manifest.read(self.run) or Manifest()
-        newest = CheckpointEntry(name, hashlib.sha256(content).hexdigest(), state.round)
-        others = [entry for entry in manifest.checkpoints if entry.file != name]
-        kept = (newest, *others)[:_KEPT_CHECKPOINTS]
-        replace(manifest, checkpoints=kept).write(self.run)
+        digest = hashlib.sha256(content).hexdigest()
+        newest = CheckpointEntry(name, digest, state.round, tables)
+        kept = add_checkpoint(self.run, newest, _KEPT_CHECKPOINTS)
         names = {entry.file for entry in kept}
         for old in self.folder.glob("round-*.safetensors"):
             if old.name not in names:

@@ -6,11 +6,12 @@ import contextlib
 import hashlib
 import json
 import os
+import threading
 import warnings
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
-from typing import Any, Self, TextIO
+from typing import Any, Self
 
 from filelock import FileLock, Timeout
 
@@ -19,6 +20,8 @@ from flamma.experiments.ledger import LEDGER, LedgerFile, LedgerWriter
 from flamma.io import (
     MOST_SETTINGS_FILE_BYTES,
     MOST_TABLE_FILE_BYTES,
+    Extent,
+    GrowingFile,
     file_sha256,
     open_regular,
     read_regular,
@@ -28,18 +31,31 @@ from flamma.io import (
 )
 from flamma.records import RoundRecord
 
-# The manifest of a run: the checksums of everything that resuming it depends on.
+# The manifest of a run: the checksums of everything that resuming and reading it depends on.
 
 MANIFEST = "manifest.json"
+
+_MANIFEST_LOCK = threading.RLock()
+"""Held while a manifest is changed: a checkpoint is written beside the training."""
 
 
 @dataclass(frozen=True)
 class CheckpointEntry:
-    """A checkpoint: its file, the file's SHA-256, and the round after which it was written."""
+    """A checkpoint: its file, the file's SHA-256, and the round after which it was written.
+
+    ``tables`` has the extent of every growing file at that round; version 0.2 wrote none.
+    """
 
     file: str
     sha256: str
     round: int
+    tables: Mapping[str, Extent] = field(default_factory=dict)
+
+    @classmethod
+    def parse(cls, table: Mapping[str, Any]) -> Self:
+        """Return the entry of a table of the manifest."""
+        tables = {name: Extent(**extent) for name, extent in table.get("tables", {}).items()}
+        return cls(table["file"], table["sha256"], table["round"], tables)
 
 
 @dataclass(frozen=True)
@@ -49,7 +65,7 @@ class Manifest:
     Attributes
     ----------
     files : mapping of str to str
-        The SHA-256 of files that never change once a run has begun, by name.
+        The SHA-256 of files by name; of one that is replaced, those of the old and the new file.
     checkpoints : tuple of CheckpointEntry
         The newest first.
     """
@@ -76,9 +92,9 @@ class Manifest:
         try:
             if table is None:
                 raise ValueError("checksum")
-            entries = tuple(CheckpointEntry(**entry) for entry in table["checkpoints"])
+            entries = tuple(CheckpointEntry.parse(entry) for entry in table["checkpoints"])
             return cls(dict(table["files"]), entries)
-        except (ValueError, KeyError, TypeError) as error:
+        except (ValueError, KeyError, TypeError, AttributeError) as error:
             raise RunError(
                 f"{folder / MANIFEST} is damaged, so the run cannot be trusted: restore it, or run "
                 f"the configuration anew into another directory."
@@ -96,12 +112,26 @@ class Manifest:
         RunError
             If one is missing or changed.
         """
-        for name, expected in self.files.items():
-            if file_sha256(folder / name, MOST_TABLE_FILE_BYTES) != expected:
+        for name in _UNCHANGING:
+            if name in self.files and not self.has(folder, name):
                 raise RunError(
                     f"{folder / name} is not as it was when the run began: restore it, or run the "
                     f"configuration anew into another directory."
                 )
+
+    def has(self, folder: Path, name: str) -> bool:
+        """Return whether a file is as it was written."""
+        return file_sha256(folder / name, MOST_TABLE_FILE_BYTES) in self.files[name].split()
+
+
+def add_checkpoint(folder: Path, newest: CheckpointEntry, kept: int) -> Sequence[CheckpointEntry]:
+    """Put a checkpoint at the head of a run's manifest, and return those that are kept."""
+    with _MANIFEST_LOCK:
+        manifest = Manifest.read(folder) or Manifest()
+        others = [entry for entry in manifest.checkpoints if entry.file != newest.file]
+        checkpoints = (newest, *others)[:kept]
+        replace(manifest, checkpoints=checkpoints).write(folder)
+    return checkpoints
 
 
 def signed(table: Mapping[str, Any]) -> str:
@@ -122,8 +152,14 @@ def verified(text: str) -> dict[str, Any] | None:
 
 def _checksum(content: Mapping[str, Any]) -> str:
     text = json.dumps(content, sort_keys=True, allow_nan=False, separators=(",", ":"))
-    return hashlib.sha256(text.encode()).hexdigest()
+    return _sha256(text.encode())
 
+
+def _sha256(content: bytes) -> str:
+    return hashlib.sha256(content).hexdigest()
+
+
+# The directory itself.
 
 CONFIG, ROUNDS, CLIENTS = "config.toml", "rounds.jsonl", "clients.csv"
 POPULATION, ABOUT = "population.csv", "run.json"
@@ -139,12 +175,14 @@ FINITE = "finite"
 STOPPED = "stopped"
 """The key of ``run.json`` that tells of a run that ended before its last round."""
 
-_DAMAGED_ROUNDS = "rounds.damaged"
-"""Where damaged lines of ``rounds.jsonl`` are kept that a resumed run has set aside."""
+MODEL_CARD, CALLBACKS_FILE = "model.json", "callbacks.json"
 
 _RUN_ID_DIGITS = 16
 _UNCHANGING = (CONFIG, POPULATION)
 """What never changes once a run has begun."""
+
+_CHECKED = (*_UNCHANGING, ABOUT, MODEL_CARD, CALLBACKS_FILE)
+"""The files whose checksum the manifest has."""
 
 TABLES = (ROUNDS, CLIENTS, POPULATION, LEDGER)
 """The files that grow with the rounds or with the clients."""
@@ -152,7 +190,7 @@ TABLES = (ROUNDS, CLIENTS, POPULATION, LEDGER)
 _MOST_ROUND_DIGITS = 10
 """Characters of a line of ``clients.csv`` up to the comma after its round; more are damage."""
 
-_CLIENT_COLUMNS = ("round", "client", "accuracy", "loss", "held_out")
+_CLIENT_HEADER = "round,client,accuracy,loss,held_out\n"
 
 
 @dataclass
@@ -173,8 +211,8 @@ class RunFolder:
 
     def __init__(self, path: Path) -> None:
         self.path = path
-        self._rounds: TextIO | None = None
-        self._clients: TextIO | None = None
+        self._rounds: GrowingFile | None = None
+        self._clients: GrowingFile | None = None
         self._ledger: LedgerFile | None = None
         self._lock = FileLock(path / LOCK, timeout=0, thread_local=False)
 
@@ -209,15 +247,27 @@ class RunFolder:
             )
 
     def write(self, name: str, text: str) -> None:
-        """Write a whole file."""
-        write_atomically(self.path / name, text.encode())
+        """Write a whole file; the manifest has its checksum before it is there."""
+        with _MANIFEST_LOCK:
+            manifest = Manifest.read(self.path) if name in _CHECKED else None
+            if manifest is not None and manifest.files:
+                known = [_sha256(text.encode())]
+                if self._is_intact(name):
+                    known.insert(0, file_sha256(self.path / name))
+                files = {**manifest.files, name: " ".join(known)}
+                replace(manifest, files=files).write(self.path)
+            write_atomically(self.path / name, text.encode())
+
+    def write_json(self, name: str, table: Mapping[str, Any]) -> None:
+        """Write a table as a whole file of JSON."""
+        self.write(name, json.dumps(table, indent=1, allow_nan=False) + "\n")
 
     def write_about(self, **more: Any) -> None:
         """Write ``run.json`` with what it has and more."""
-        self.write(ABOUT, signed(self.read_json(ABOUT) | more))
+        self.write_json(ABOUT, self.read_json(ABOUT) | more)
 
     def seal(self) -> None:
-        """Write down the checksums of what never changes, or check them if that was done before.
+        """Write down the checksums of the first files, or check them if that was done before.
 
         Raises
         ------
@@ -228,7 +278,8 @@ class RunFolder:
         if known is not None and known.files:
             known.check(self.path)
             return
-        Manifest({name: file_sha256(self.path / name) for name in _UNCHANGING}).write(self.path)
+        there = (name for name in _CHECKED if (self.path / name).exists())
+        Manifest({name: file_sha256(self.path / name) for name in there}).write(self.path)
 
     @property
     def run_id(self) -> str:
@@ -242,8 +293,7 @@ class RunFolder:
     def open_at(self, last_round: int, ledger: LedgerWriter | None = None) -> None:
         """Open the growing files, dropping rounds after ``last_round``, which are done again.
 
-        Damaged lines are set aside, and nothing else is lost by them. Payments are written down
-        if there is a writer of the ledger.
+        What is damaged is set aside. Payments are written down if there is a writer of the ledger.
 
         Raises
         ------
@@ -252,27 +302,93 @@ class RunFolder:
         """
         read = self.read_lines()
         try:
-            kept = [line for line, record in read.intact if record.round <= last_round]
-            if read.damaged:
-                place = self.path / _DAMAGED_ROUNDS
-                with open(place, "a", encoding="utf-8", opener=_without_waiting) as aside:
-                    aside.writelines(f"{line}\n" for line in read.damaged)
-                warnings.warn(
-                    f"{len(read.damaged)} damaged lines of {self.path / ROUNDS} were set aside in "
-                    f"{_DAMAGED_ROUNDS}",
-                    stacklevel=2,
-                )
-            text = "".join(f"{line}\n" for line in kept)
-            write_atomically(self.path / ROUNDS, text.encode())
-            write_atomically(self.path / CLIENTS, self._client_lines(last_round).encode())
+            rounds = "".join(f"{line}\n" for line, r in read.intact if r.round <= last_round)
+            damaged = "".join(f"{line}\n" for line in read.damaged)
+            kept = self._kept(ROUNDS, last_round, rounds, damaged)
+            clients = self._kept(CLIENTS, last_round, self._client_lines(last_round), "")
+            self._drop_checkpoints_after(last_round)
+            self._rounds = GrowingFile(self.path / ROUNDS, kept)
+            self._clients = GrowingFile(self.path / CLIENTS, clients or _CLIENT_HEADER.encode())
             if ledger is not None:
                 self._ledger = LedgerFile(self.path / LEDGER, ledger)
-                records = [record for _, record in read.intact]
+                lines = set(kept.decode().split("\n"))
+                records = [record for line, record in read.intact if line in lines]
                 self._ledger.open_at(self.text(LEDGER), records, last_round)
-            self._rounds = open(self.path / ROUNDS, "a", encoding="utf-8")  # noqa: SIM115
-            self._clients = open(self.path / CLIENTS, "a", encoding="utf-8")  # noqa: SIM115
         except OSError as error:
             raise _cannot_write(self.path, error) from error
+
+    def _kept(self, name: str, last_round: int, text: str, damaged: str) -> bytes:
+        """Return the content of a growing file up to a round, and set aside what is damaged.
+
+        Parameters
+        ----------
+        name : str
+            The file.
+        last_round : int
+            The last round that counts.
+        text, damaged : str
+            Its lines up to that round, and those that cannot be read: all that is known of it
+            where no checkpoint has its checksum.
+        """
+        content = self.text(name).encode()
+        extents = [
+            entry.tables[name]
+            for entry in self._checkpoints()
+            if entry.round <= last_round and name in entry.tables
+        ]
+        kept, aside = text.encode(), damaged.encode()
+        if extents:
+            whole = [extent.length for extent in extents if extent.begins(content)]
+            kept = content[: max(whole, default=0)]
+            aside = b"" if extents[0].length in whole else content[len(kept) :]
+        if aside:
+            place = self.path / f"{name.partition('.')[0]}.damaged"
+            with open(place, "ab", opener=_without_waiting) as file:
+                file.write(aside)
+            amount = aside.count(b"\n")
+            warnings.warn(
+                f"{self.path / name} is damaged: {amount} lines of it were set aside in "
+                f"{place.name}",
+                stacklevel=3,
+            )
+        return kept
+
+    def _drop_checkpoints_after(self, last_round: int) -> None:
+        """Take checkpoints of rounds that are done again out of the manifest."""
+        with _MANIFEST_LOCK:
+            manifest = Manifest.read(self.path) or Manifest()
+            kept = tuple(entry for entry in manifest.checkpoints if entry.round <= last_round)
+            if kept != manifest.checkpoints:
+                replace(manifest, checkpoints=kept).write(self.path)
+
+    def _checkpoints(self) -> tuple[CheckpointEntry, ...]:
+        manifest = Manifest.read(self.path)
+        return () if manifest is None else manifest.checkpoints
+
+    def is_whole(self, entry: CheckpointEntry) -> bool:
+        """Return whether rounds and scores are as they were at a checkpoint."""
+        contents = {name: self.text(name).encode() for name in (ROUNDS, CLIENTS)}
+        return all(
+            entry.tables[name].begins(content)
+            for name, content in contents.items()
+            if name in entry.tables
+        )
+
+    def changed_tables(self, ended: bool) -> list[str]:
+        """Return which growing files are not as they were written, one clause each.
+
+        Of a run that has ended there must be nothing more than at its last checkpoint.
+        """
+        try:
+            newest = next(iter(self._checkpoints()), None)
+        except RunError:  # which is told by whoever reads the manifest
+            newest = None
+        changed = []
+        for name, extent in newest.tables.items() if newest else ():
+            content = self.text(name).encode()
+            if not extent.begins(content) or (ended and len(content) > extent.length):
+                changed.append(f"{name} does not match its checksum in {MANIFEST}")
+        return changed
 
     def append(self, record: RoundRecord, client_rows: Sequence[str]) -> None:
         """Add one round, its payments, and the scores of its clients if it was evaluated."""
@@ -280,23 +396,26 @@ class RunFolder:
         assert self._clients is not None
         try:
             if client_rows:
-                self._clients.writelines(f"{row}\n" for row in client_rows)
-                self._clients.flush()
+                self._clients.append("".join(f"{row}\n" for row in client_rows))
             if self._ledger is not None:
                 self._ledger.append(record)
-            self._rounds.write(record.to_json() + "\n")
-            self._rounds.flush()
+            self._rounds.append(record.to_json() + "\n")
         except OSError as error:
             raise _cannot_write(self.path, error) from error
+
+    def extents(self) -> dict[str, Extent]:
+        """Return how far the growing files go now."""
+        files = {ROUNDS: self._rounds, CLIENTS: self._clients}
+        found = {name: file.extent for name, file in files.items() if file is not None}
+        paid = None if self._ledger is None else self._ledger.extent
+        return found if paid is None else {**found, LEDGER: paid}
 
     def sync(self) -> None:
         """Make what was appended survive a power failure, before a checkpoint depends on it."""
         try:
-            for file in (self._clients, self._rounds):
+            for file in (self._clients, self._rounds, self._ledger):
                 if file is not None:
-                    os.fsync(file.fileno())
-            if self._ledger is not None:
-                self._ledger.sync()
+                    file.sync()
         except OSError as error:
             raise _cannot_write(self.path, error) from error
 
@@ -349,21 +468,31 @@ class RunFolder:
         return read
 
     def read_json(self, name: str) -> dict[str, Any]:
-        """Return a JSON file of the run, empty if it is missing or damaged.
-
-        In the directory of a run with a manifest its checksum must be right.
-        """
+        """Return a JSON file of the run, empty if it is missing, damaged or of another run."""
         text = self.text(name)
-        if name == ABOUT and (self.path / MANIFEST).exists():
-            about = verified(text) or {}
-            return about if about.get("run", self.run_id) == self.run_id else {}
         try:
-            content = json.loads(text)
+            content = json.loads(text) if self._is_intact(name) else {}
         except (ValueError, RecursionError):
             return {}
         content = content if isinstance(content, dict) else {}
         content.pop("checksum", None)
         return content
+
+    def _is_intact(self, name: str) -> bool:
+        """Return whether a file is as it was written, as far as the manifest tells.
+
+        Files of version 0.2 that are not in the manifest have a checksum of their own.
+        """
+        try:
+            manifest = Manifest.read(self.path)
+        except RunError:
+            return name not in _CHECKED
+        if manifest is None or not manifest.files or name not in _CHECKED:
+            return True
+        if name in manifest.files:
+            return manifest.has(self.path, name)
+        table = verified(self.text(name))
+        return table is not None and table.get("run", self.run_id) == self.run_id
 
     def close(self) -> None:
         """Close the files and let others write here."""
@@ -376,7 +505,7 @@ class RunFolder:
 
     def _client_lines(self, last_round: int) -> str:
         text = self.text(CLIENTS)
-        kept = [",".join(_CLIENT_COLUMNS) + "\n"]
+        kept = [_CLIENT_HEADER]
         start, end = text.find("\n") + 1, text.rfind("\n") + 1
         while 0 < start < end:  # the lines of one round after the other, not one by one
             number = text[start : start + _MOST_ROUND_DIGITS].partition(",")[0]

@@ -11,16 +11,15 @@ from __future__ import annotations
 import csv
 import hashlib
 import math
-import os
 from collections import deque
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, NamedTuple, NoReturn, TextIO
+from typing import TYPE_CHECKING, Annotated, Any, NamedTuple, NoReturn
 
 from flamma.errors import ConfigError, Key, RunError
 from flamma.experiments.population import read_names
-from flamma.io import printable, quoted, write_atomically
+from flamma.io import Extent, GrowingFile, printable, quoted
 from flamma.records import RoundRecord
 from flamma.registry import CheckedOptions, above, at_least
 
@@ -325,7 +324,7 @@ class LedgerFile:
     def __init__(self, path: Path, writer: LedgerWriter) -> None:
         self.path = path
         self.writer = writer
-        self._file: TextIO | None = None
+        self._file: GrowingFile | None = None
 
     def open_at(self, text: str, records: Sequence[RoundRecord], last_round: int) -> None:
         """Cut the file back to a round, of which ``text`` is the content.
@@ -356,13 +355,17 @@ class LedgerFile:
         if rows and self._file is None:
             self._write([])
         if rows and self._file is not None:
-            self._file.write("".join(f"{row}\n" for row in rows))
-            self._file.flush()
+            self._file.append("".join(f"{row}\n" for row in rows))
+
+    @property
+    def extent(self) -> Extent | None:
+        """Its length and checksum now; None before the first payment."""
+        return None if self._file is None else self._file.extent
 
     def sync(self) -> None:
         """Make what was appended survive a power failure."""
         if self._file is not None:
-            os.fsync(self._file.fileno())
+            self._file.sync()
 
     def close(self) -> None:
         """Close the file."""
@@ -372,8 +375,7 @@ class LedgerFile:
 
     def _write(self, rows: Sequence[str]) -> None:
         text = "".join(f"{row}\n" for row in (LEDGER_HEADER, *rows))
-        write_atomically(self.path, text.encode())
-        self._file = open(self.path, "a", encoding="utf-8")  # noqa: SIM115
+        self._file = GrowingFile(self.path, text.encode())
 
 
 def ledger_writer(config: LedgerConfig, run_id: str, population: str) -> LedgerWriter:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import json
 import platform
 import sys
 import time
@@ -28,17 +29,17 @@ from flamma.experiments.folder import (
     CONFIG,
     DATA_SHA256,
     FINITE,
+    MODEL_CARD,
     POPULATION,
     STOPPED,
     RunFolder,
     run_id_of,
-    signed,
 )
 from flamma.experiments.ledger import ledger_writer
 from flamma.experiments.population import CLIENTS_AT_ONCE, csv_cell, read_columns, whole
 from flamma.experiments.private import check_private_model, private_rounds
-from flamma.experiments.trained import MODEL_CARD, ModelCard
-from flamma.records import RoundRecord, rows_checksum
+from flamma.experiments.trained import ModelCard
+from flamma.records import RoundRecord
 from flamma.seeding import stream
 from flamma.strategies.base import NOT_FINITE
 from flamma.types import Floats, Ints, Layout, Params, Population, Scores
@@ -253,11 +254,12 @@ def carry_out(config: Config, folder: RunFolder, world: World, callbacks: Callba
     goes_on = (folder.path / ABOUT).exists()
     state = checkpoints.settle(first)
     begin(config, folder, world, callbacks)
-    state = checkpoints.load(state, _last_round(folder)) or state
+    state = checkpoints.load(state, _last_round(folder), folder.is_whole) or state
     run_id = folder.run_id
     _take_back_stop(folder)
     undone = _last_round(folder) - state.round if goes_on else None
     privacy = private_rounds(config, folder, first, undone)
+    elapsed = _virtual_time(folder, state.round)
     folder.open_at(state.round, ledger_writer(config.ledger, run_id, folder.text(POPULATION)))
     federation = Federation(
         strategy=config.strategy,
@@ -269,7 +271,7 @@ def carry_out(config: Config, folder: RunFolder, world: World, callbacks: Callba
         privacy=privacy,
         clock=world.clock,
     )
-    rounds = federation.rounds(state, _virtual_time(folder))
+    rounds = federation.rounds(state, elapsed)
     stopped: dict[str, Any] = {}
     synced = partial(_sync, folder, world.keepers)
     with checkpoints:
@@ -280,12 +282,13 @@ def carry_out(config: Config, folder: RunFolder, world: World, callbacks: Callba
                 record, scores = finished.settled()
                 state = finished.state
                 rows = _client_rows(record.round, scores)
-                record = replace(record, scores_checksum=rows_checksum(rows), run=run_id)
+                record = replace(record, run=run_id)
                 folder.append(record, rows)
+                save = partial(checkpoints.start, state, synced, folder.extents())
                 if state.round == config.rounds or checkpoints.is_due():
-                    checkpoints.start(state, synced)
+                    save()
                 _prune(world.keepers, checkpoints, state.round)
-                _tell(callbacks, record, partial(checkpoints.start, state, synced))
+                _tell(callbacks, record, save)
         except StopRun as stop:
             stopped = _stopped(stop, state.round, config.rounds, callbacks.stopped_by)
     _prune(world.keepers, checkpoints, state.round)
@@ -308,7 +311,7 @@ def _take_back_stop(folder: RunFolder) -> None:
     about = folder.read_json(ABOUT)
     if STOPPED in about:
         ended = (STOPPED, FINITE, "finished", "params_sha256")
-        folder.write(ABOUT, signed({k: v for k, v in about.items() if k not in ended}))
+        folder.write_json(ABOUT, {k: v for k, v in about.items() if k not in ended})
 
 
 def _stopped(stop: StopRun, last: int, planned: int, by: str) -> dict[str, Any]:
@@ -367,7 +370,7 @@ def begin(
         _describe(config, folder, world.card, anew)
     texts: tuple[tuple[str, Callable[[], str]], ...] = (
         (POPULATION, lambda: population_table(world)),
-        (ABOUT, lambda: signed(about)),
+        (ABOUT, lambda: json.dumps(about, indent=1, allow_nan=False) + "\n"),
         (CONFIG, lambda: own),
     )
     for name, text in texts:
@@ -379,7 +382,7 @@ def begin(
 def _describe(config: Config, folder: RunFolder, card: ModelCard, anew: bool) -> None:
     """Write what the weights are called, or check that a run that goes on has the same model."""
     if anew or not (folder.path / MODEL_CARD).exists():
-        card.write(folder.path, config)
+        card.write(folder, config)
     else:
         card.check(folder.path)
 
@@ -400,9 +403,9 @@ def _last_round(folder: RunFolder) -> int:
     return records[-1].round if records else 0
 
 
-def _virtual_time(folder: RunFolder) -> float:
-    """Return the virtual time at the end of the last round that is recorded, 0 without a clock."""
-    records = folder.rounds()
+def _virtual_time(folder: RunFolder, last: int) -> float:
+    """Return the virtual time at the end of a round, 0 without a clock."""
+    records = [record for record in folder.rounds() if record.round <= last]
     return (records[-1].cost.virtual_seconds or 0.0) if records else 0.0
 
 

@@ -22,7 +22,7 @@ import numpy as np
 
 from flamma.errors import RunError
 from flamma.experiments.config import Config, make_config, read_config, with_settings
-from flamma.experiments.folder import ABOUT, CLIENTS, CONFIG, FINITE, Manifest, RunFolder
+from flamma.experiments.folder import ABOUT, CLIENTS, CONFIG, FINITE, ROUNDS, Manifest, RunFolder
 from flamma.experiments.loop import StoppedEarly, read_stopped, why_diverged
 from flamma.experiments.progress_bar import NotebookHtml, in_notebook
 from flamma.extras import require
@@ -37,7 +37,7 @@ from flamma.metrics import (
     shown_in,
     usable,
 )
-from flamma.records import Evaluation, RoundRecord, rows_checksum
+from flamma.records import Evaluation, RoundRecord, damaged_scores
 from flamma.strategies import label_of
 from flamma.types import ACCURACY_SCORE, Floats, Ints, NamesItsScore, ScoreKind
 
@@ -263,24 +263,23 @@ class ScoreTable:
 
 
 def read_score_table(
-    text: str, records: Sequence[RoundRecord], problems: list[str], most_clients: int
+    folder: RunFolder, records: Sequence[RoundRecord], problems: list[str], most_clients: int
 ) -> ScoreTable:
-    """Return the accuracies in the text of ``clients.csv``; what is wrong is added to ``problems``.
+    """Return the accuracies in ``clients.csv``; what is wrong is added to ``problems``.
 
-    Lines of rounds that do not match the checksum in their record are left out.
+    Rounds that do not match the checksum in a record of version 2 are left out.
     """
     last = records[-1].round if records else 0
-    told = {str(r.round): r.scores_checksum for r in records if r.scores_checksum is not None}
-    own = _lines_of_rounds(text)
-    damaged = {key for key, checksum in told.items() if _checksum(own.get(key, [])) != checksum}
+    own = {key: "".join(parts) for key, parts in _lines_of_rounds(folder.text(CLIENTS)).items()}
+    damaged = damaged_scores(folder.text(ROUNDS), own)
     if own and damaged:
         problems.append(f"{CLIENTS} does not match its checksum in {len(damaged)} rounds")
     found: dict[int, Floats] = {}
     skipped = 0
-    for key, parts in own.items():
+    for key, lines in own.items():
         if key in damaged:
             continue
-        rows, unreadable = _parsed("".join(parts))
+        rows, unreadable = _parsed(lines)
         client, accuracy = rows[:, 1], rows[:, 2]
         plausible = (client >= 0) & (client < most_clients) & (client == np.floor(client))
         if score_kind_of(records) == ACCURACY_SCORE:
@@ -312,11 +311,6 @@ def _lines_of_rounds(text: str) -> dict[str, list[str]]:
         own.setdefault(key, []).append(text[start:stop])
         start = stop
     return own
-
-
-def _checksum(parts: Sequence[str]) -> str | None:
-    lines = "".join(parts).removesuffix("\n")
-    return rows_checksum([lines] if lines else [])
 
 
 def _parsed(lines: str) -> tuple[Floats, int]:
@@ -576,7 +570,7 @@ class Run(PresentedResult):
 
     @classmethod
     def load(cls, path: str | Path) -> Run:
-        """Read a run directory; damaged records are left out and named in ``problems``.
+        """Read a run directory; ``problems`` names what is damaged or cannot be read.
 
         Its strategy need not be registered; resuming it, or a client's own model, needs that.
 
@@ -598,6 +592,7 @@ class Run(PresentedResult):
         about = folder.read_json(ABOUT)
         if not about and history:
             problems.append(f"{ABOUT} is missing or damaged")
+        problems += folder.changed_tables("params_sha256" in about)
         run = cls(folder.path, config, history, about, tuple(problems))
         if run.finished and not run.has_last_round:
             lost = "rounds.jsonl ends before the last round"
@@ -636,8 +631,8 @@ class Run(PresentedResult):
         """The accuracies of single clients; those that cannot be read are left out."""
         if self.known_scores is not None:
             return self.known_scores
-        text = RunFolder(self.path).text(CLIENTS)
-        return read_score_table(text, self.history, [], self.config.data.clients)
+        folder, clients = RunFolder(self.path), self.config.data.clients
+        return read_score_table(folder, self.history, [], clients)
 
     def summary(self) -> Summary:
         """Return every metric of the run, those of its last round, and its totals."""

@@ -17,7 +17,7 @@ from flamma.data.own import table_columns
 from flamma.data.tables import Label
 from flamma.errors import ConfigError, DataError, RunError
 from flamma.experiments.config import OWN, Config, UnregisteredStrategy
-from flamma.experiments.folder import RunFolder, signed, verified
+from flamma.experiments.folder import MODEL_CARD, RunFolder
 from flamma.io import file_sha256, read_tensors, write_atomically
 from flamma.models.weights import NamedWeights, StartWeights, StateDict, packed
 from flamma.types import Layout, Params, Population
@@ -36,7 +36,6 @@ if TYPE_CHECKING:
 # like. What a state dict has besides the vector, such as frozen parameters, is in a file of its
 # own.
 
-MODEL_CARD = "model.json"
 _FIXED_WEIGHTS = "fixed.safetensors"
 """What the state dict of a run's model has besides the vector, if anything."""
 
@@ -104,13 +103,10 @@ class ModelCard:
         RunError
             If it, or a file that belongs to it, is damaged.
         """
-        text = RunFolder(folder).text(MODEL_CARD)
-        if not text:
+        if not (folder / MODEL_CARD).exists():
             return None
-        table = verified(text)
+        table = RunFolder(folder).read_json(MODEL_CARD)
         try:
-            if table is None:
-                raise ValueError("checksum")
             return cls(
                 _naming(table, _fixed(folder, table)),
                 tuple(table["shape"]),
@@ -128,14 +124,15 @@ class ModelCard:
                 f"{folder / MODEL_CARD} is damaged, so the weights have no names: restore it."
             ) from error
 
-    def write(self, folder: Path, config: Config) -> None:
+    def write(self, folder: RunFolder, config: Config) -> None:
         """Write the card and what belongs to it, the card last."""
+        fixed = folder.path / _FIXED_WEIGHTS
         if self.naming.fixed:
-            write_atomically(folder / _FIXED_WEIGHTS, packed(self.naming.fixed))
+            write_atomically(fixed, packed(self.naming.fixed))
         if self.start is not None and config.weights.start == OWN:
-            write_atomically(folder / _START_WEIGHTS, self.start.content())
-        fixed = file_sha256(folder / _FIXED_WEIGHTS) if self.naming.fixed else ""
-        write_atomically(folder / MODEL_CARD, signed(self._table(config, fixed)).encode())
+            write_atomically(folder.path / _START_WEIGHTS, self.start.content())
+        digest = file_sha256(fixed) if self.naming.fixed else ""
+        folder.write_json(MODEL_CARD, self._table(config, digest))
 
     def check(self, folder: Path) -> None:
         """Refuse to go on with a run whose model was another one.

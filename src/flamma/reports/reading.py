@@ -20,7 +20,6 @@ from flamma.experiments.comparison import Comparison, Row, compared, parse_table
 from flamma.experiments.config import make_config
 from flamma.experiments.folder import (
     ABOUT,
-    CLIENTS,
     CONFIG,
     FINITE,
     POPULATION,
@@ -272,8 +271,9 @@ def read_run(path: Path) -> RunView:
     if not about:
         problems.append(f"{ABOUT} is missing or damaged, so versions and command are not known")
     problems.extend(_changed_files(path))
+    problems.extend(folder.changed_tables("params_sha256" in about))
     population = _read_population(folder, problems)
-    scores = read_score_table(folder.text(CLIENTS), rounds, problems, _MAX_CLIENTS)
+    scores = read_score_table(folder, rounds, problems, _MAX_CLIENTS)
     run = RunView(path, config, text, rounds, about, population, scores, problems)
     if not run.planned_rounds:
         problems.append("no round is finished yet")
