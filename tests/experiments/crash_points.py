@@ -155,7 +155,9 @@ def fingerprint(place: Path) -> list[Any]:
     assert done.finished
     assert not done.problems, done.problems
     plain = [
-        replace(r, seconds=0, seconds_train=0, seconds_evaluate=0, warmup=None)
+        replace(
+            r, warmup=None, cost=replace(r.cost, seconds=0, seconds_train=0, seconds_evaluate=0)
+        )
         for r in done.history
     ]
     names = ("clients.csv", "ledger.csv")  # without a game there is no ledger

@@ -19,7 +19,7 @@ from flamma.errors import FlammaError
 from flamma.experiments.folder import POPULATION, RunFolder
 from flamma.experiments.ledger import ledger_writer
 from flamma.reports.live import LiveServer
-from made_runs import made_config, made_record, made_run
+from made_runs import made_config, made_record, made_run, write_checksums
 
 GONE = ("ERR_CONNECTION_REFUSED", "ERR_INCOMPLETE_CHUNKED", "Failed to load resource")
 
@@ -33,6 +33,7 @@ def append(path, first, last):
     for number in range(first, last + 1):
         folder.append(*made_record(config, number, np.full(8, 0.1), rng, trouble=False))
     folder.close()
+    write_checksums(path)
 
 
 def wait_for_rounds(page, number):

@@ -29,6 +29,7 @@ from made_runs import (
     made_run,
     rewrite_rounds,
     with_changes,
+    write_checksums,
 )
 
 
@@ -256,6 +257,7 @@ def as_if_deployed(path):
     folder, config = RunFolder(path), made_config()
     folder.open_at(config.rounds, ledger_writer(config.ledger, folder.run_id, text))
     folder.close()
+    write_checksums(path)
     return path
 
 

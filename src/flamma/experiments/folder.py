@@ -331,13 +331,10 @@ class RunFolder:
             where no checkpoint has its checksum.
         """
         content = self.text(name).encode()
-        extents = [
-            entry.tables[name]
-            for entry in self._checkpoints()
-            if entry.round <= last_round and name in entry.tables
-        ]
+        entries = [entry for entry in self._checkpoints() if entry.round <= last_round]
+        extents = [entry.tables[name] for entry in entries if name in entry.tables]
         kept, aside = text.encode(), damaged.encode()
-        if extents:
+        if extents and entries[0].round == last_round:
             whole = [extent.length for extent in extents if extent.begins(content)]
             kept = content[: max(whole, default=0)]
             aside = b"" if extents[0].length in whole else content[len(kept) :]
