@@ -227,7 +227,8 @@ class Federation(Generic[S]):
             offer = self.strategy.offer(state, present, stream(self.seed, "select", number))
             offered = time.perf_counter()
             broadcast = strategy.broadcast(state)
-            reports = self._answers(broadcast, offer)
+            present_terms, lost = self._reachable(broadcast, offer)
+            reports = [*clients.play(broadcast, present_terms), *lost]
             elapsed = self.timing.elapsed(state, elapsed + asking, broadcast, offer)
             trained = time.perf_counter()
             server = self._server(state.params)
@@ -280,7 +281,8 @@ class Federation(Generic[S]):
             return state, None, 0.0
         terms = (Terms(int(c), number, report_loss="received", train=False) for c in asked)
         broadcast, offer = self.strategy.broadcast(state), Offer(number, tuple(terms))
-        reports = self._answers(broadcast, offer)
+        reachable, lost = self._reachable(broadcast, offer)
+        reports = [*self.clients.play(broadcast, reachable), *lost]
         answers = map(evaluated, sorted(reports, key=lambda report: report.client))
         losses, failed = {}, {}
         for report in answers:
@@ -293,15 +295,15 @@ class Federation(Generic[S]):
         seconds = self.timing.elapsed(state, 0.0, broadcast, offer)
         return self.strategy.hear(state, losses), survey, seconds
 
-    def _answers(self, broadcast: Broadcast, offer: Offer) -> list[Update]:
-        """Let the clients play, except those whom simulated faults keep from answering."""
+    def _reachable(self, broadcast: Broadcast, offer: Offer) -> tuple[list[Terms], list[Update]]:
+        """Return whose terms reach a client that will answer, and the failures of the others."""
         asks = any(terms.report_loss != "no" for terms in offer.terms)
         if asks and self.privacy is not None:
             raise StrategyError(losses_refused(self.strategy.name))
         struck = self.timing.struck(broadcast, offer)
         kept = [terms for terms in offer.terms if terms.client not in struck]
         lost = [Update(c, None, 0, 0, failure=reason) for c, reason in struck.items()]
-        return [*self.clients.play(broadcast, kept), *lost]
+        return kept, lost
 
     def _counted(self, record: RoundRecord, state: S, survey: Survey | None) -> RoundRecord:
         """Return the record with its traffic: vectors of weights, not the few numbers beside."""

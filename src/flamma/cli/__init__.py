@@ -29,35 +29,36 @@ def main(arguments: Sequence[str] | None = None) -> int:
     the command that goes on. A reader of the output that has seen enough, such as ``head``, is no
     failure: the work goes on, and its files are written.
     """
+    from flamma.cli.parser import command_line
+
     given = list(sys.argv[1:] if arguments is None else arguments)
+    options = argparse.Namespace()
     try:
         with readers_may_leave():
-            return _call(given)
+            try:
+                options = command_line().parse_args(given)
+                options.arguments = given
+                with warnings.catch_warnings():
+                    warnings.showwarning = _show_warning
+                    require("this command", *getattr(options, "needs", ()))
+                    code: int | None = options.run(options)
+                return code or 0
+            except (FlammaError, ImportError, KeyboardInterrupt, OSError, MemoryError) as error:
+                return _end_with(error, options)
     except KeyboardInterrupt:  # while the reader was waited for
         return 130
 
 
-def _call(given: list[str]) -> int:
-    from flamma.cli.parser import command_line
-
-    options = argparse.Namespace()
-    try:
-        options = command_line().parse_args(given)
-        options.arguments = given
-        with warnings.catch_warnings():
-            warnings.showwarning = _show_warning
-            require("this command", *getattr(options, "needs", ()))
-            code: int | None = options.run(options)
-        return code or 0
-    except (FlammaError, ImportError, KeyboardInterrupt, OSError, MemoryError) as error:
-        if getattr(options, "verbose", False) and not isinstance(error, KeyboardInterrupt):
-            traceback.print_exc()
-        # Settings of a file are named by its keys, and others by their flags.
-        naming = None if getattr(options, "config", None) else flag_of
-        code, sentence = _explained(error, naming)
-        with contextlib.suppress(OSError):  # standard error may be closed
-            print(f"flamma: {printable(sentence, _MAX_MESSAGE)}", file=sys.stderr, flush=True)
-        return code
+def _end_with(error: BaseException, options: argparse.Namespace) -> int:
+    """Say what ended a command, and return its exit code."""
+    if getattr(options, "verbose", False) and not isinstance(error, KeyboardInterrupt):
+        traceback.print_exc()
+    # Settings of a file are named by its keys, and others by their flags.
+    naming = None if getattr(options, "config", None) else flag_of
+    code, sentence = _explained(error, naming)
+    with contextlib.suppress(OSError):  # standard error may be closed
+        print(f"flamma: {printable(sentence, _MAX_MESSAGE)}", file=sys.stderr, flush=True)
+    return code
 
 
 def _explained(error: BaseException, name_of: Callable[[str], str] | None) -> tuple[int, str]:

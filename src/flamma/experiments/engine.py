@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
@@ -20,6 +21,7 @@ if TYPE_CHECKING:
     from flamma.data.federated import FederatedData
     from flamma.experiments.config import Config
     from flamma.experiments.folder import RunFolder
+    from flamma.experiments.loop import World
     from flamma.models.weights import StartWeights
     from flamma.tasks import OwnLoss, OwnMetric
     from flamma.training.augmentations import Augment
@@ -167,21 +169,25 @@ class LocalEngine(Engine):
 
     def execute(self, assignment: Assignment) -> None:
         """Begin a run, or go on with it, in this process and its workers."""
+        from flamma.experiments.loop import carry_out
+
         folder = assignment.folder
         folder.lock()
         try:
             assignment.check_free()
-            _execute(assignment)
+            with _world_of(assignment) as world:
+                carry_out(assignment.config, folder, world, assignment.callbacks)
         finally:
             folder.close()
 
 
-def _execute(assignment: Assignment) -> None:
+@contextmanager
+def _world_of(assignment: Assignment) -> Iterator[World]:
+    """Make the clients of a run on this machine, and end their processes afterwards."""
     from flamma.clients.truth import KEPT, NOTES, NotesInFiles, told
     from flamma.data.federated import pooled
     from flamma.experiments.loop import (
         World,
-        carry_out,
         check_validation,
         evaluated_clients,
         make_population,
@@ -235,7 +241,7 @@ def _execute(assignment: Assignment) -> None:
         truth = true_clients(config, population)
         kept, notes = (NotesInFiles(folder.path / name, durable=False) for name in (KEPT, NOTES))
         side = ClientSide(config.strategy, runner.layout.trainable_size, kept)
-        world = World(
+        yield World(
             clients=LocalClients(truth, runner, notes, side),
             population=told(population, truth.behaviours, config.strategy.best_report),
             behaved=truth,
@@ -248,4 +254,3 @@ def _execute(assignment: Assignment) -> None:
             card=ModelCard.of(data, runner.naming, start),
             clock=None if speeds is None else virtual_clock(config, truth, speeds),
         )
-        carry_out(config, folder, world, assignment.callbacks)

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -464,7 +465,10 @@ def run_config(
     folder.check_free()
     told = Callbacks(callbacks, on_round)
     check_runnable([config], own, data_dir)
-    return _execute(_assignment(config, folder, own, told, data_dir, begins=True))
+    assignment = _assignment(config, folder, own, told, data_dir, begins=True)
+    with _to_its_end(assignment):
+        config.engine.execute(assignment)
+    return _finished(assignment)
 
 
 def load(path: str | Path) -> Run:
@@ -536,7 +540,10 @@ def go_on(
     config = before.config.with_settings(settings)
     folder, by = RunFolder(path), stopped.by if stopped else ""
     told = Callbacks(resumed_callbacks(folder.path, heard or Callbacks(), by))
-    return _execute(_assignment(config, folder, own, told, data_dir))
+    assignment = _assignment(config, folder, own, told, data_dir)
+    with _to_its_end(assignment):
+        config.engine.execute(assignment)
+    return _finished(assignment)
 
 
 def _assignment(
@@ -565,11 +572,18 @@ def _assignment(
     )
 
 
-def _execute(assignment: Assignment) -> Run:
-    path, config = assignment.folder.path, assignment.config
-    check_installed(config)
+@contextmanager
+def _to_its_end(assignment: Assignment) -> Iterator[None]:
+    """Check what a run needs, and tell its callbacks of its end."""
+    check_installed(assignment.config)
+    path = assignment.folder.path
     with assignment.callbacks.until_end(lambda: Run.load(path)):
-        config.engine.execute(assignment)
+        yield
+
+
+def _finished(assignment: Assignment) -> Run:
+    """Return a run that has come to its end; one without training is refused."""
+    path = assignment.folder.path
     done = replace(Run.load(path), known_model=assignment.model)
     finite = done.about.get(FINITE) is not False
     check_trained(done.history, str(path), done.config.training.learning_rate, finite)

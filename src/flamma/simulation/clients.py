@@ -32,18 +32,17 @@ class LocalClients:
         met = {t.client: true.encounter(t) for t in terms if t.client in departing}
         clients = [t.client for t in terms]
         tasks = [true.task(t) for t in terms]
+        if self.side is None or self.side.is_plain(broadcast):
+            updates = self.runner.train(broadcast.params, tasks)
+        else:
+            train = partial(self.runner.train, broadcast.params)
+            updates = self.side.carry_out(broadcast, tasks, train)
         return [
-            departing[client].send(report, met[client], broadcast.model(client), self.notes)
+            departing[client].send(update, met[client], broadcast.model(client), self.notes)
             if client in met
-            else report
-            for client, report in zip(clients, self._trained(broadcast, tasks), strict=True)
+            else update
+            for client, update in zip(clients, updates, strict=True)
         ]
-
-    def _trained(self, broadcast: Broadcast, tasks: Sequence[LocalWork]) -> list[Update]:
-        """Return what honest clients report of these tasks."""
-        if self.side is None:
-            return self.runner.train(broadcast.params, tasks)
-        return self.side.carry_out(broadcast, tasks, partial(self.runner.train, broadcast.params))
 
     def evaluate(self, broadcast: Broadcast) -> Scoring:
         """Score the model on every client's held-out data."""

@@ -157,6 +157,7 @@ class Executor:
         self.scored = scored
         self.size = size
         self.device = device
+        self.processes = 1
         self._make_trainer = make_trainer
         fitting = _JOB_WEIGHTS_BYTES // (4 * size)
         self.most_tasks = 1 if trainer.width == 1 else max(trainer.width, fitting)
@@ -171,22 +172,31 @@ class Executor:
         assert self._make_trainer is not None
         self.trainer = self._make_trainer(device)
 
-    def execute(self, job: Job, params: Params, weights: Weights) -> list[Outcome]:
-        """Do one job, and write what its tasks trained into the rows of ``weights``.
+    def run(
+        self, params: Params, jobs: Sequence[Job], on_done: OnDone, memory: Weights | None = None
+    ) -> None:
+        """Do all jobs in this process, one after the other, with the given weights.
 
         What goes wrong at one client is in its outcome; what goes wrong in a scoring is raised.
+        What tasks train is written into the rows of ``memory``, by default new ones.
         """
-        if isinstance(job, Span):
-            self.score(job, params)
-            return []
-        outcomes: dict[int, Outcome] = {}
-        jobs = [self._training_job(one) for one in job]
-        for place, trained in self.trainer.train_each(params, jobs, self.time_limit):
-            task = jobs[place].task
-            if trained.params is not None and task.terms.train:
-                weights[place] = trained.params
-            outcomes[place] = outcome_of(trained, self.time_limit)
-        return [outcomes[place] for place in range(len(job))]
+        with one_thread():
+            for number, job in enumerate(jobs):
+                tasks = () if isinstance(job, Span) else tuple(map(self._training_job, job))
+                if isinstance(job, Span):
+                    self.score(job, params)
+                weights = memory
+                if weights is None:
+                    weights = np.empty((len(tasks), params.size), dtype=np.float32)
+                outcomes: dict[int, Outcome] = {}
+                for place, trained in self.trainer.train_each(params, tasks, self.time_limit):
+                    if trained.params is not None and tasks[place].task.terms.train:
+                        weights[place] = trained.params
+                    outcomes[place] = outcome_of(trained, self.time_limit)
+                on_done(number, [outcomes[place] for place in range(len(tasks))], weights)
+
+    def close(self) -> None:
+        """Do nothing: there are no processes to end."""
 
     def score(self, span: Span, params: Params) -> None:
         """Score samples into the memory that :meth:`scores` reads."""
@@ -248,25 +258,6 @@ class Executor:
         own = self.data.train_x[start:stop], self.data.train_y[start:stop]
         key = training_stream(self.seed, task)
         return TrainingJob(task, *used_samples(task.data, *own, self.data.classes), key, vectors)
-
-
-class SerialPool:
-    """Does jobs one after the other in this process."""
-
-    def __init__(self, executor: Executor) -> None:
-        self.executor = executor
-        self.processes = 1
-
-    def run(self, params: Params, jobs: Sequence[Job], on_done: OnDone) -> None:
-        """Do all jobs with the given weights."""
-        with one_thread():
-            for number, job in enumerate(jobs):
-                tasks = 0 if isinstance(job, Span) else len(job)
-                weights = np.empty((tasks, params.size), dtype=np.float32)
-                on_done(number, self.executor.execute(job, params, weights), weights)
-
-    def close(self) -> None:
-        """Do nothing: there are no processes to end."""
 
 
 def stay_on_one_thread() -> None:

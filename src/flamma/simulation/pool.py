@@ -195,12 +195,18 @@ def _serve(
     gc.freeze()  # what was inherited lives as long as this process; looking through it takes long
     threading.Thread(target=_beat, args=(signs,), daemon=True).start()
     try:
+        results: list[Result] = []
+
+        def done(number: int, result: Result, weights: Weights) -> None:
+            results.append(result)
+
         connection.send(training_problem(executor, device))
         while True:
             job = connection.recv()
             signs[BEGUN] = 1
             try:
-                result: Result = executor.execute(job, params, weights)
+                executor.run(params, [job], done, weights)
+                result = results.pop()
             except Exception as error:
                 result = one_line(error)
             connection.send(result)

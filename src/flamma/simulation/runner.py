@@ -22,10 +22,7 @@ from flamma.seeding import stream
 from flamma.simulation.client_side import Outcome, mean_or_nan, training_report
 from flamma.simulation.executor import (
     Executor,
-    Job,
-    OnDone,
     Result,
-    SerialPool,
     Weights,
     gpu_count,
     one_thread,
@@ -280,7 +277,7 @@ class ClientRunner:
             make_trainer,
             measures.metric,
         )
-        self._pool: SerialPool | WorkerPool = SerialPool(self._executor)
+        self._pool: Executor | WorkerPool = self._executor
         if processes > 1:
             try:
                 self._pool = WorkerPool(self._executor, processes)
@@ -353,7 +350,9 @@ class ClientRunner:
                 reports[place] = training_report(tasks[place], sizes[place], outcome, own)
 
         given = with_vectors(tasks, vectors)
-        self._run(params, [tuple(given[place] for place in group) for group in groups], on_done)
+        self._check_model(params)
+        jobs = [tuple(given[place] for place in group) for group in groups]
+        self._pool.run(params, jobs, on_done)
         return [reports[place] for place in range(len(tasks))]
 
     def evaluate(self, params: Params) -> Scores:
@@ -419,15 +418,15 @@ class ClientRunner:
                 with one_thread():
                     self._executor.score(spans[number], params)
 
-        self._run(params, spans, on_done)
+        self._check_model(params)
+        self._pool.run(params, spans, on_done)
 
-    def _run(self, params: Params, jobs: Sequence[Job], on_done: OnDone) -> None:
+    def _check_model(self, params: Params) -> None:
         if params.shape != self._initial.shape:
             raise FlammaError(
                 f"the model is a vector of {self._initial.size} numbers, "
                 f"but weights of shape {params.shape} were given."
             )
-        self._pool.run(params, jobs, on_done)
 
 
 def _check(processes: int, time_limit: float | None) -> None:

@@ -112,12 +112,12 @@ class _FlatSteps:
         self, rule: UpdateRule, momentum: float, weights: Tensor, gradient: Tensor, scale: float
     ) -> None:
         self._rule, self._momentum, self._scale = rule, momentum, scale
-        self._weights, self._gradient = weights, gradient
-        self._memory = [torch.zeros_like(weights) for _ in range(rule.optimiser.vectors)]
+        self._gradient = gradient
+        self.memory = [torch.zeros_like(weights) for _ in range(rule.optimiser.vectors)]
         # Unless it is clipped, the gradient doubles as the velocity: a backward pass adds to it.
         apart = momentum and rule.clip is not None
         self._velocity = torch.zeros_like(weights) if apart else None
-        self._steps = 0
+        self.count = 0
         gradient.zero_()
 
     def prepare(self) -> None:
@@ -135,12 +135,8 @@ class _FlatSteps:
         if self._velocity is not None:
             self._gradient.add_(self._velocity, alpha=self._momentum)
 
-    def take(self, rate: float) -> None:
-        """Take the step."""
-        self._steps += 1
-        self._rule.step(
-            self._weights, self._gradient, self._memory, self._steps, float(rate), self._scale
-        )
+    def keep_velocity(self) -> None:
+        """Remember, after a step, the velocity that clipping keeps apart from the gradient."""
         if self._velocity is not None:
             self._velocity.copy_(self._gradient)
 
@@ -275,19 +271,22 @@ class TorchTrainer:
         TooSlow
             If the deadline passed.
         """
-        loss = self.train_in_place(params, TrainingJob(task, x, y, rng), deadline)
+        job = TrainingJob(task, x, y, rng)
+        loss = self._load(params, job)
+        if task.terms.train:
+            self._descend(params, job, deadline)
+        loss = self._reported_loss(job, loss, deadline)
         return self.model.read(), loss
 
-    def train_in_place(
-        self, params: Params, job: TrainingJob, deadline: float | None = None
-    ) -> float:
-        """Do what :meth:`train` does, but leave the weights in the model."""
+    def _load(self, params: Params, job: TrainingJob) -> float:
+        """Put the weights that a job starts from into the model; return their loss if wanted."""
         layout = self.model.layout
         check_job(job, layout.size, layout.trainable_size)
         self.model.load(job.start(params))
-        loss = self._loaded_loss(job) if scores_start(job.task) else math.nan
-        if job.task.terms.train:
-            self._descend(params, job, deadline)
+        return self._loaded_loss(job) if scores_start(job.task) else math.nan
+
+    def _reported_loss(self, job: TrainingJob, loss: float, deadline: float | None) -> float:
+        """Return the loss that a job reports, if it has ended in time."""
         if job.task.terms.report_loss == "trained":
             loss = self._loaded_loss(job)
         if deadline is not None and time.monotonic() > deadline:
@@ -332,7 +331,10 @@ class TorchTrainer:
                 if task.terms.objective.proximal:
                     torch.sub(weights, received, out=difference)
                     gradient.add_(difference, alpha=task.terms.objective.proximal * scale)
-                steps.take(task.learning_rate)
+                steps.count += 1
+                rate = float(task.learning_rate)
+                self.rule.step(weights, gradient, steps.memory, steps.count, rate, scale)
+                steps.keep_velocity()
 
     def train_each(
         self, params: Params, jobs: Sequence[TrainingJob], time_limit: float | None = None
@@ -342,7 +344,10 @@ class TorchTrainer:
             begin = time.monotonic()
             deadline = None if time_limit is None else begin + time_limit
             try:
-                loss = self.train_in_place(params, job, deadline)
+                loss = self._load(params, job)
+                if job.task.terms.train:
+                    self._descend(params, job, deadline)
+                loss = self._reported_loss(job, loss, deadline)
                 done = Trained(self.model.view(), loss, time.monotonic() - begin)
             except Exception as error:
                 done = Trained(None, seconds=time.monotonic() - begin, error=error)
