@@ -10,11 +10,11 @@ import pytest
 from flwr.server.strategy import aggregate as flowers
 
 from flamma.aggregators import (
+    _MAX_KRUM_VECTORS,
     AGGREGATORS,
-    MOST_KRUM_VECTORS,
     Reference,
+    _attackers_among,
     aggregated,
-    attackers_among,
     coordinate_median,
     fltrust,
     geometric_median,
@@ -182,10 +182,10 @@ def test_of_equal_scores_krum_takes_the_heavier_then_the_first():
 
 
 def test_attackers_are_a_number_or_a_share_and_never_more_than_can_be_told_apart():
-    assert [attackers_among(n, 0.2) for n in (1, 4, 5, 9, 10, 100)] == [0, 0, 1, 1, 2, 20]
-    assert attackers_among(100, 0.29) == 29
-    assert [attackers_among(n, 3) for n in (1, 4, 5, 8, 9, 50)] == [0, 0, 1, 2, 3, 3]
-    assert attackers_among(7, 0.49) == 2
+    assert [_attackers_among(n, 0.2) for n in (1, 4, 5, 9, 10, 100)] == [0, 0, 1, 1, 2, 20]
+    assert _attackers_among(100, 0.29) == 29
+    assert [_attackers_among(n, 3) for n in (1, 4, 5, 8, 9, 50)] == [0, 0, 1, 2, 3, 3]
+    assert _attackers_among(7, 0.49) == 2
 
 
 @pytest.mark.parametrize("seed", SEEDS)
@@ -264,7 +264,7 @@ def test_without_any_weight_there_is_nothing_to_reduce():
 
 
 def test_krum_refuses_more_pairs_than_it_can_compare():
-    many = np.zeros((MOST_KRUM_VECTORS + 1, 1), np.float32)
+    many = np.zeros((_MAX_KRUM_VECTORS + 1, 1), np.float32)
     with pytest.raises(StrategyError, match="too much for 2,001 of them"):
         krum(many, np.ones(len(many)))
 

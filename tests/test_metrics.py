@@ -306,14 +306,14 @@ def test_single_precision_may_round_above_a_hundred():
         (lambda: summarise([101.0], [1]), "percentage from 0 to 100"),
         (lambda: summarise([-1.0], [1]), "percentage from 0 to 100"),
         (lambda: summarise([math.inf], [1]), "percentage from 0 to 100"),
-        (lambda: summarise([1.0, 2.0], [1]), "equally many, but there are 2 and 1"),
+        (lambda: summarise([1.0, 2.0], [1]), r"same length \(got 2 and 1\)"),
         (lambda: summarise([1.0], [-1]), "samples must be finite"),
-        (lambda: metrics.participation([1], [1, 2]), "equally many, but there are 1 and 2"),
+        (lambda: metrics.participation([1], [1, 2]), r"same length \(got 1 and 2\)"),
         (lambda: metrics.participation([NAN], [1]), "selection counts must be finite"),
         (lambda: metrics.participation([1], [-1]), "epochs must be finite"),
         (lambda: metrics.jain([-1.0, 2.0]), "amounts must be finite"),
         (lambda: metrics.gini([math.inf]), "amounts must be finite"),
-        (lambda: metrics.better_off([1.0], []), "equally many"),
+        (lambda: metrics.better_off([1.0], []), "same length"),
     ],
 )
 def test_what_is_no_accuracy_or_amount_is_refused(ask, says):

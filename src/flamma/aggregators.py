@@ -1,18 +1,25 @@
-"""Aggregators: what the server makes of the vectors it has accepted, under any strategy.
+"""Aggregators: how the server combines the vectors it has accepted, under any strategy.
 
-An aggregator takes vectors and their weights and returns what Σ w_k v_k comes to. The mean returns
-exactly that; a robust one returns Σ w_k times a centre that a few liars cannot move far. One that
-works on updates rather than on models asks for a :class:`Reference`. Vectors of weight 0 do not
-count. Another package adds one by an entry point of the group ``flamma.aggregators``.
+An aggregator takes vectors and their weights. The mean returns Σ w_k v_k; a robust one returns
+Σ w_k times a centre that a few attackers cannot move far. One that works on updates rather than on
+models takes a :class:`Reference`. Vectors of weight 0 do not count. Another package adds one by an
+entry point of the group ``flamma.aggregators``.
+
+Examples
+--------
+>>> from flamma.aggregators import AGGREGATORS, aggregated
+>>> vectors = np.array([[0, 5], [1, 6], [100, -100]], dtype=np.float32)
+>>> aggregated(AGGREGATORS.choose("median", "aggregator"), vectors, np.full(3, 1 / 3))
+array([1., 5.])
 """
 
 from __future__ import annotations
 
 import inspect
 import math
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Any, TypeVar
+from typing import TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -23,9 +30,27 @@ from flamma.numerics.sums import COLUMNS
 from flamma.registry import Choice, Registry, read_options
 from flamma.types import Floats, Params
 
-# The contract of aggregators: what they are given, and what they may ask for.
+__all__ = [
+    "AGGREGATORS",
+    "SERVER_UPDATE",
+    "Aggregator",
+    "Reference",
+    "aggregated",
+    "asks",
+    "check_aggregator",
+    "coordinate_median",
+    "fltrust",
+    "geometric_median",
+    "krum",
+    "multi_krum",
+    "norm_clipping",
+    "trimmed_mean",
+    "weighted_mean",
+]
 
-Vectors = Sequence[NDArray[np.floating]] | NDArray[np.floating]
+# The contract of aggregators.
+
+_Vectors = Sequence[NDArray[np.floating]] | NDArray[np.floating]
 """Vectors one by one, or the rows of a matrix."""
 
 Aggregator = Callable[..., Floats]
@@ -36,14 +61,14 @@ One that works on updates rather than on models has a third parameter without a 
 """
 
 SERVER_UPDATE = "needs_server_update"
-"""The attribute of a component for which the server must train on its validation set."""
+"""The attribute of a component that needs the server to train on its validation set."""
 
-AnyAggregator = TypeVar("AnyAggregator", bound=Aggregator)
+_AnyAggregator = TypeVar("_AnyAggregator", bound=Aggregator)
 
 
 @dataclass(frozen=True, eq=False)
 class Reference:
-    """What updates are measured from.
+    """The origin of updates.
 
     Attributes
     ----------
@@ -59,13 +84,7 @@ class Reference:
     own_update: Callable[[], Floats] | None = None
 
     def server_update(self) -> Floats:
-        """Return the server's own update.
-
-        Raises
-        ------
-        StrategyError
-            If the server has no data, or no way to train on them.
-        """
+        """Return the server's own update."""
         if self.own_update is None:
             raise StrategyError(
                 "the aggregator needs an update of the server's own, but the server cannot train: "
@@ -74,21 +93,21 @@ class Reference:
         return self.own_update()
 
     def of_trained(self, size: int) -> Reference:
-        """Return the reference of the trained weights alone, of which there are so many."""
+        """Return the reference of the first weights alone, which are trained."""
         return Reference(self.received[:size], self.own_update)
 
 
 @dataclass(frozen=True, eq=False)
 class _Weighed:
-    """The vectors that count, their weights with a sum of 1, and what the weights summed up to."""
+    """The vectors that count, their weights with a sum of 1, and the sum of the given weights."""
 
     vectors: list[NDArray[np.floating]]
     weights: Floats
     scale: float
 
     @classmethod
-    def of(cls, vectors: Vectors, weights: Floats, weighted: bool) -> _Weighed:
-        """Return the vectors of positive weight; they count alike if they are not ``weighted``."""
+    def of(cls, vectors: _Vectors, weights: Floats, weighted: bool) -> _Weighed:
+        """Drop vectors of weight 0; use equal weights unless ``weighted``."""
         given = np.asarray(weights, dtype=np.float64)
         counts = np.flatnonzero(given > 0)
         if not counts.size:
@@ -102,8 +121,8 @@ def asks(
     check: Callable[..., None] | None = None,
     needs_validation: bool = False,
     needs_server_update: bool = False,
-) -> Callable[[AnyAggregator], AnyAggregator]:
-    """Say what an aggregator asks for.
+) -> Callable[[_AnyAggregator], _AnyAggregator]:
+    """Declare the needs of an aggregator.
 
     Parameters
     ----------
@@ -117,7 +136,7 @@ def asks(
         Whether the server must be able to train on it.
     """
 
-    def mark(entry: AnyAggregator) -> AnyAggregator:
+    def mark(entry: _AnyAggregator) -> _AnyAggregator:
         for name, value in {
             "check": check,
             "needs_validation": needs_validation,
@@ -129,20 +148,7 @@ def asks(
     return mark
 
 
-def takes_reference(entry: Aggregator) -> bool:
-    """Return whether an aggregator works on updates, and so asks for the reference."""
-    found = inspect.signature(entry).parameters.get("reference")
-    return found is not None and found.default is found.empty
-
-
-def check_options(entry: Aggregator, answers: int, options: Mapping[str, Any]) -> None:
-    """Let an aggregator refuse its options for so many answers a round."""
-    check = getattr(entry, "check", None)
-    if check is not None:
-        check(answers, **read_options(entry, options))
-
-
-# Aggregators that reduce every coordinate by itself.
+# Aggregators that reduce every coordinate separately.
 #
 # Yin et al., "Byzantine-robust distributed learning: towards optimal statistical rates", ICML
 # 2018.
@@ -152,7 +158,7 @@ _ROUNDING_SHARE = 1e-10
 single precision can be so large that even this part of it would show."""
 
 
-def coordinate_median(vectors: Vectors, weights: Floats, *, weighted: bool = True) -> Floats:
+def coordinate_median(vectors: _Vectors, weights: Floats, *, weighted: bool = True) -> Floats:
     """Return the coordinate-wise median.
 
     The median of a coordinate has at most half of the weight below it and at most half above. If
@@ -180,7 +186,7 @@ def _check_share(answers: int, *, share: float, weighted: bool) -> None:
 
 @asks(check=_check_share)
 def trimmed_mean(
-    vectors: Vectors, weights: Floats, *, share: float = 0.2, weighted: bool = True
+    vectors: _Vectors, weights: Floats, *, share: float = 0.2, weighted: bool = True
 ) -> Floats:
     """Return the coordinate-wise mean without the largest and the smallest values.
 
@@ -245,8 +251,8 @@ def _trimmed_means(values: Floats, weights: Floats, share: float) -> Floats:
 
 # Aggregators that go by the distances between whole vectors.
 
-MOST_KRUM_VECTORS = 2000
-"""Krum compares each vector with each other one; more vectors than this would take hours."""
+_MAX_KRUM_VECTORS = 2000
+"""Krum compares all pairs of vectors; more than this would take hours."""
 
 
 def _check_weiszfeld(answers: int, *, iterations: int, smoothing: float, weighted: bool) -> None:
@@ -256,7 +262,7 @@ def _check_weiszfeld(answers: int, *, iterations: int, smoothing: float, weighte
 
 @asks(check=_check_weiszfeld)
 def geometric_median(
-    vectors: Vectors,
+    vectors: _Vectors,
     weights: Floats,
     *,
     iterations: int = 100,
@@ -304,11 +310,11 @@ def _near_most(given: _Weighed) -> Floats:
     return weighted_sum([*given.vectors, middle], [*shares, 1.0 - total(shares)])
 
 
-def attackers_among(answers: int, attackers: int | float) -> int:
-    """Return how many attackers Krum can be ready for among so many answers.
+def _attackers_among(answers: int, attackers: int | float) -> int:
+    """Return the number of attackers that Krum tolerates among these answers.
 
-    They are as many as asked for, or as their share comes to, rounded down; but never more than
-    can be told apart: Krum wants at least 2 f + 3 answers for f attackers.
+    It is the number or share asked for, rounded down, and at most what can be distinguished: Krum
+    wants at least 2 f + 3 answers for f attackers.
     """
     wanted = attackers if isinstance(attackers, int) else int(attackers * answers + 1e-9)
     return max(0, min(wanted, (answers - 3) // 2))
@@ -338,7 +344,7 @@ def _check_multi_krum(
 
 
 @asks(check=_check_krum)
-def krum(vectors: Vectors, weights: Floats, *, attackers: int | float = 0.2) -> Floats:
+def krum(vectors: _Vectors, weights: Floats, *, attackers: int | float = 0.2) -> Floats:
     """Return the one vector that is nearest to its n - f - 2 nearest neighbours.
 
     Blanchard et al., "Machine learning with adversaries: Byzantine tolerant gradient descent",
@@ -349,17 +355,17 @@ def krum(vectors: Vectors, weights: Floats, *, attackers: int | float = 0.2) -> 
     ----------
     attackers : int or float
         f, how many attackers are borne: a number, or a share of the vectors. A round with fewer
-        than 2 f + 3 answers bears as many as can be told apart in it.
+        than 2 f + 3 vectors tolerates as many as can be distinguished.
     """
     given = _Weighed.of(vectors, weights, weighted=True)
     count = len(given.vectors)
-    best = _by_score(given, attackers_among(count, attackers))[0]
+    best = _by_score(given, _attackers_among(count, attackers))[0]
     return given.scale * given.vectors[best].astype(np.float64)
 
 
 @asks(check=_check_multi_krum)
 def multi_krum(
-    vectors: Vectors,
+    vectors: _Vectors,
     weights: Floats,
     *,
     attackers: int | float = 0.2,
@@ -372,7 +378,7 @@ def multi_krum(
     ----------
     attackers : int or float
         f, how many attackers are borne: a number, or a share of the vectors. A round with fewer
-        than 2 f + 3 answers bears as many as can be told apart in it.
+        than 2 f + 3 vectors tolerates as many as can be distinguished.
     kept : int, optional
         How many vectors are averaged; by default all but f.
     weighted : bool
@@ -381,7 +387,7 @@ def multi_krum(
     """
     given = _Weighed.of(vectors, weights, weighted)
     count = len(given.vectors)
-    borne = attackers_among(count, attackers)
+    borne = _attackers_among(count, attackers)
     best = sorted(_by_score(given, borne)[: count - borne if kept is None else kept])
     shares = given.weights[best]
     return given.scale * weighted_sum([given.vectors[k] for k in best], shares / total(shares))
@@ -390,10 +396,10 @@ def multi_krum(
 def _by_score(given: _Weighed, attackers: int) -> list[int]:
     """Return the places of the vectors in the order of their scores, the smallest first."""
     count = len(given.vectors)
-    if count > MOST_KRUM_VECTORS:
+    if count > _MAX_KRUM_VECTORS:
         raise StrategyError(
             f"Krum compares all pairs of vectors, which is too much for {count:,} of them: use at "
-            f"most {MOST_KRUM_VECTORS:,}, or another aggregator."
+            f"most {_MAX_KRUM_VECTORS:,}, or another aggregator."
         )
     if count == 1:
         return [0]
@@ -422,7 +428,7 @@ def _check_radius(answers: int, *, radius: float | None, weighted: bool) -> None
 
 @asks(check=_check_radius)
 def norm_clipping(
-    vectors: Vectors,
+    vectors: _Vectors,
     weights: Floats,
     reference: Reference,
     *,
@@ -449,7 +455,7 @@ def norm_clipping(
 
 @asks(needs_validation=True, needs_server_update=True)
 def fltrust(
-    vectors: Vectors, weights: Floats, reference: Reference, *, weighted: bool = True
+    vectors: _Vectors, weights: Floats, reference: Reference, *, weighted: bool = True
 ) -> Floats:
     """Return the model moved by updates trusted as far as they agree with the server's own.
 
@@ -493,7 +499,7 @@ def _moved(given: _Weighed, reference: Reference, factors: Floats) -> Floats:
     return given.scale * (stays + weighted_sum(given.vectors, factors))
 
 
-def weighted_mean(vectors: Vectors, weights: Floats) -> Floats:
+def weighted_mean(vectors: _Vectors, weights: Floats) -> Floats:
     """Return the weighted sum, which is the mean where the weights add up to 1."""
     return weighted_sum(vectors, weights)
 
@@ -516,39 +522,30 @@ AGGREGATORS: Registry[Aggregator] = Registry(
 
 
 def aggregated(
-    choice: Choice, vectors: Vectors, weights: Floats, reference: Reference | None = None
+    choice: Choice, vectors: _Vectors, weights: Floats, reference: Reference | None = None
 ) -> Floats:
-    """Return what the chosen aggregator makes of vectors, with the reference if it asks for it.
+    """Return the vectors combined by the chosen aggregator, with the reference if it takes one.
 
     Raises
     ------
     StrategyError
-        If it asks for a reference and there is none.
+        If it takes a reference and there is none.
     """
-    given: tuple[Reference, ...] = ()
-    if takes_reference(AGGREGATORS[choice.name]):
-        given = (_needed(choice, reference),)
-    found: Floats = AGGREGATORS.bind(choice)(vectors, weights, *given)
-    return found
-
-
-def check_aggregator(choice: Choice, answers: int) -> None:
-    """Refuse options that cannot work, or not with so many answers a round.
-
-    Raises
-    ------
-    ConfigError
-        If there is no such aggregator.
-    StrategyError
-        If an option is out of its range.
-    """
-    check_options(AGGREGATORS[choice.name], answers, choice.options)
-
-
-def _needed(choice: Choice, reference: Reference | None) -> Reference:
+    parameter = inspect.signature(AGGREGATORS[choice.name]).parameters.get("reference")
+    combine: Aggregator = AGGREGATORS.bind(choice)
+    if parameter is None or parameter.default is not parameter.empty:
+        return combine(vectors, weights)
     if reference is None:
         raise StrategyError(
             f"the aggregator {choice.name} needs to know the model that clients received: in a "
             f"strategy of your own, call self.average(round, weights)."
         )
-    return reference
+    return combine(vectors, weights, reference)
+
+
+def check_aggregator(choice: Choice, answers: int) -> None:
+    """Refuse options that cannot work, or not with this number of updates a round."""
+    entry = AGGREGATORS[choice.name]
+    check = getattr(entry, "check", None)
+    if check is not None:
+        check(answers, **read_options(entry, choice.options))

@@ -53,14 +53,14 @@ class _Timing(Generic[S]):
             return state.now
         if self.clock is None:
             return before
-        struck = self.faults.strike(self.seed, offer.round, offer.selected)
+        struck = self.faults.simulated_failures(self.seed, offer.round, offer.selected)
         return before + self.clock.round_seconds(offer.terms, struck, self.traffic(broadcast))
 
     def struck(self, broadcast: Broadcast, offer: Offer) -> dict[int, str]:
         """Return who gives no answer by simulated faults or the virtual clock, and why."""
         sent = self.traffic(broadcast)
         late = {} if self.clock is None else self.clock.late(offer.terms, sent)
-        return late | self.faults.strike(self.seed, offer.round, offer.selected)
+        return late | self.faults.simulated_failures(self.seed, offer.round, offer.selected)
 
     def traffic(self, broadcast: Broadcast) -> Traffic:
         """Return the bytes of weights that one client receives, and those that it sends back."""

@@ -2,9 +2,16 @@
 
 The neighbouring relation is zero-out (Ponomareva et al., "How to DP-fy ML", JAIR 77, 2023): two
 runs are neighbours if in one of them every update of a single client is the zero vector. The client
-still counts in the mean, since who took part and with how many samples is public.
-:mod:`flamma.privacy` releases noisy updates to the strategy, which sees nothing else, and
-:mod:`flamma.privacy` computes what the releases together have cost.
+still counts in the mean, since participants and their numbers of samples are public.
+:class:`PrivateRounds` releases noisy updates to the strategy, which sees nothing else, and
+:func:`epsilon_spent` computes the total cost of the releases.
+
+Examples
+--------
+>>> from flamma.privacy import PrivacyConfig
+>>> config = PrivacyConfig(clip=0.5, noise_multiplier=2.0)
+>>> config.is_on, config.longest
+(True, 0.5)
 """
 
 from __future__ import annotations
@@ -13,7 +20,9 @@ import math
 import warnings
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, fields, replace
-from typing import Annotated, Any, Literal
+from importlib import import_module
+from types import ModuleType
+from typing import Annotated, Literal
 
 import numpy as np
 
@@ -25,12 +34,20 @@ from flamma.registry import Between, CheckedOptions, above, at_least
 from flamma.seeding import stream
 from flamma.types import Floats, Params, Update
 
+__all__ = [
+    "PrivacyConfig",
+    "PrivateRounds",
+    "epsilon_spent",
+    "losses_refused",
+    "require_accountant",
+]
+
 # The table ``[privacy]`` of a configuration.
 
 
 @dataclass(frozen=True)
 class PrivacyConfig(CheckedOptions, within="privacy."):
-    """How far updates are clipped, how much noise is added to them, and where.
+    """The clipping of updates, and the noise added to them.
 
     Parameters
     ----------
@@ -96,20 +113,20 @@ def losses_refused(strategy: str) -> str:
 
 @dataclass(frozen=True)
 class PrivateRounds:
-    """What releases the answers of a round, and says what all releases so far have cost.
+    """Releases the updates of a round with noise, and accounts for all releases so far.
 
     Parameters
     ----------
     config : PrivacyConfig
-        How; with a ``clip``.
+        The mechanism, with a ``clip``.
     seed : int
-        The seed of the noise. Who knows it can take the noise off, so where it matters it is not
-        the seed of the run, but drawn anew and kept nowhere.
+        The seed of the noise. It reveals the noise, so where that matters it is not the seed of
+        the run, but sampled separately and not stored.
     epsilon : callable
-        Returns the epsilon of so many releases.
+        Returns the epsilon of a number of releases.
     releases_before : int
-        Releases besides one for each numbered round: that of a warm-up, and those of rounds that
-        were done once more with other noise after an interruption.
+        Releases besides one per numbered round: that of a warm-up, and those of rounds that were
+        repeated with other noise after an interruption.
     """
 
     config: PrivacyConfig
@@ -130,21 +147,24 @@ class PrivateRounds:
         if not usable:
             return reports
         if self.config.noise_on == "mean":
-            models = [self._moved(received, self._noisy_mean(received, number, usable))]
-            models *= len(usable)
+            noisy = [self._noisy_mean(received, number, usable)] * len(usable)
         else:
-            models = [
-                self._moved(received, self._noisy_update(received, number, report))
+            noisy = [
+                self._clipped(received, report)
+                + self._noise(1.0, received.size, number, report.client)
                 for report in usable
             ]
-        released = {own.client: model for own, model in zip(usable, models, strict=True)}
+        released = {
+            report.client: (received + update).astype(np.float32)
+            for report, update in zip(usable, noisy, strict=True)
+        }
         return tuple(
             report if report.params is None else replace(report, params=released[report.client])
             for report in reports
         )
 
     def spent(self, number: int) -> RoundPrivacy:
-        """Return what has been spent up to and including a round."""
+        """Return the privacy spent up to and including a round."""
         releases = number + self.releases_before
         return RoundPrivacy(self.epsilon(releases), self.config.delta, releases)
 
@@ -159,10 +179,6 @@ class PrivateRounds:
         mean = weighted_sum([self._clipped(received, own) for own in usable], shares)
         return mean + self._noise(float(shares.max()), received.size, number)
 
-    def _noisy_update(self, received: Params, number: int, report: Update) -> Floats:
-        noise = self._noise(1.0, received.size, number, report.client)
-        return self._clipped(received, report) + noise
-
     def _clipped(self, received: Params, report: Update) -> Floats:
         """Return a client's update u min(1, clip / ‖u‖)."""
         assert report.params is not None
@@ -175,16 +191,12 @@ class PrivateRounds:
         scale = self.config.noise_multiplier * self.config.longest * share
         return scale * normal(stream(self.seed, "privacy", number, client), size)
 
-    @staticmethod
-    def _moved(received: Params, update: Floats) -> Params:
-        return (received + update).astype(np.float32)
 
-
-# What releases cost, by the accountant of Opacus.
+# The cost of releases, by the accountant of Opacus.
 #
 # Rényi differential privacy composes the Gaussian mechanism over rounds (Mironov, "Rényi
 # differential privacy", CSF 2017). No amplification by sampling is counted: a round has a fixed
-# number of clients rather than each with a probability of its own, games choose them by what they
+# number of clients rather than independent probabilities, games choose them by what they
 # sent before, and the record tells who was selected. Every release counts in full, as if the
 # client had been in all.
 
@@ -192,22 +204,14 @@ _ORDERS = [1 + 2.0 ** (k / 4) for k in range(-48, 81)]
 """The orders among which the best is sought: wide enough for any noise in use."""
 
 
-def require_accountant() -> Any:
-    """Return Opacus' functions of Rényi differential privacy.
-
-    Raises
-    ------
-    MissingExtraError
-        If Opacus is not installed.
-    """
+def require_accountant() -> ModuleType:
+    """Return Opacus' functions of Rényi differential privacy."""
     require("differential privacy", "opacus")
-    from opacus.accountants.analysis import rdp
-
-    return rdp
+    return import_module("opacus.accountants.analysis.rdp")
 
 
 def epsilon_spent(noise_multiplier: float, releases: int, delta: float) -> float:
-    """Return the epsilon of so many releases by the Gaussian mechanism, at a delta; at least 0.
+    """Return the epsilon of several releases by the Gaussian mechanism, at a delta; at least 0.
 
     ``noise_multiplier`` is in units of the sensitivity, which doubles if neighbours replace a
     client's updates by others rather than by zero: halve it for that relation.

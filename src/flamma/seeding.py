@@ -11,9 +11,11 @@ from typing import NamedTuple, Self
 
 import numpy as np
 
+__all__ = ["StreamKey", "stream"]
+
 
 class StreamKey(NamedTuple):
-    """What a stream is made from, for those who can draw from it without making it.
+    """The key of a stream, for code that can draw from it without making a generator.
 
     Its words are those of :class:`numpy.random.SeedSequence`, which seeds
     :class:`numpy.random.Philox`.
@@ -35,7 +37,7 @@ class StreamKey(NamedTuple):
         return max(self) < 2**32 and min(self) >= 0
 
     def generator(self) -> np.random.Generator:
-        """Return the stream from its beginning."""
+        """Return the stream from its start."""
         # Small numbers are the same key as an array, which is quicker to read.
         entropy = np.array(self, dtype=np.uint32) if self.is_short else tuple(self)
         return np.random.Generator(np.random.Philox(np.random.SeedSequence(entropy)))

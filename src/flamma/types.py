@@ -397,13 +397,13 @@ class ScoreKind:
     ----------
     title : str
         What it is called, empty for accuracy.
-    less_is_better : bool
+    lower_is_better : bool
         Whether less of it is better, as of a loss. It is told as it is then, everything else in
         percent.
     """
 
     title: str = ""
-    less_is_better: bool = False
+    lower_is_better: bool = False
 
     @property
     def name(self) -> str:
@@ -413,7 +413,7 @@ class ScoreKind:
     @property
     def unit(self) -> str:
         """Its unit, empty if it has none."""
-        return "" if self.less_is_better else "%"
+        return "" if self.lower_is_better else "%"
 
     @property
     def axis(self) -> str:
@@ -421,7 +421,7 @@ class ScoreKind:
 
         Examples
         --------
-        >>> ScoreKind().axis, ScoreKind("loss", less_is_better=True).axis
+        >>> ScoreKind().axis, ScoreKind("loss", lower_is_better=True).axis
         ('accuracy, %', 'loss')
         """
         return f"{self.name}, {self.unit}" if self.unit else self.name
@@ -431,10 +431,10 @@ class ScoreKind:
 
         Examples
         --------
-        >>> ScoreKind("R²").text(71.25), ScoreKind("loss", less_is_better=True).text(1.25)
+        >>> ScoreKind("R²").text(71.25), ScoreKind("loss", lower_is_better=True).text(1.25)
         ('71.2%', '1.250')
         """
-        return f"{score:.3f}" if self.less_is_better else f"{score:.1f}%"
+        return f"{score:.3f}" if self.lower_is_better else f"{score:.1f}%"
 
 
 ACCURACY_SCORE = ScoreKind()

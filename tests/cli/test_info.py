@@ -50,7 +50,9 @@ def test_a_broken_part_does_not_hide_the_others(capsys, monkeypatch):
         raise RuntimeError("torch is broken\nin many lines")
 
     monkeypatch.setattr("flamma.cli.info.devices", broken)
-    monkeypatch.setattr("flamma.training.lanes.library.why_not", lambda: "it was not compiled.")
+    monkeypatch.setattr(
+        "flamma.training.lanes.library.unavailable_reason", lambda: "it was not compiled."
+    )
     assert main(["doctor", "--json"]) == 0
     told = json.loads(capsys.readouterr().out)
     assert told["devices"] == {"error": "RuntimeError: torch is broken"}

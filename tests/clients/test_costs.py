@@ -93,7 +93,7 @@ def test_a_file_that_cannot_be_used_is_named_with_the_line(tmp_path, text, says)
 def test_a_file_must_have_as_many_clients_as_there_are(tmp_path):
     path = tmp_path / "costs.csv"
     path.write_text("cost\n0.1\n0.2\n")
-    with pytest.raises(ConfigError, match="costs of 2 clients, but there are 3"):
+    with pytest.raises(ConfigError, match="lists costs for 2 clients, but the federation has 3"):
         draw_costs("csv", 3, seed=0, file=str(path))
     with pytest.raises(ConfigError, match="path of a file"):
         draw_costs("csv", 3, seed=0)

@@ -12,7 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from flamma.clients.costs import CostedClients, PacedClients, true_costs, true_speeds
-from flamma.clients.time import SIMULATED_LATE, ClockConfig, Faults, Traffic, VirtualClock
+from flamma.clients.time import _SIMULATED_LATE, ClockConfig, Faults, Traffic, VirtualClock
 from flamma.errors import ConfigError, InputFileError
 from flamma.registry import Choice
 from flamma.types import DataUse, Terms
@@ -65,17 +65,17 @@ def test_a_round_takes_as_long_as_its_slowest_client_or_until_the_deadline():
     assert clock(*works).round_seconds(terms(1, 2), {}, NOTHING) == 20
     assert clock(*works).late(terms(0, 1, 2), NOTHING) == {}
     hasty = clock(*works, deadline=20.0)
-    assert hasty.late(terms(0, 1, 2), NOTHING) == {0: SIMULATED_LATE}  # just in time is in time
+    assert hasty.late(terms(0, 1, 2), NOTHING) == {0: _SIMULATED_LATE}  # just in time is in time
     assert hasty.round_seconds(terms(0, 1, 2), {}, NOTHING) == 20
     assert hasty.round_seconds(terms(1), {}, NOTHING) == 10
 
 
 def test_one_that_faults_have_struck_is_waited_for_only_if_it_is_late():
     works = [task(0), task(1), task(2)]
-    for struck, expected in (({2: "failed (simulated)"}, 10), ({2: SIMULATED_LATE}, 30)):
+    for struck, expected in (({2: "failed (simulated)"}, 10), ({2: _SIMULATED_LATE}, 30)):
         timed = clock(*works, deadline=30.0)
         assert timed.round_seconds(terms(1, 2), struck, NOTHING) == expected
-    assert clock(*works).round_seconds(terms(1, 2), {2: SIMULATED_LATE}, NOTHING) == 10
+    assert clock(*works).round_seconds(terms(1, 2), {2: _SIMULATED_LATE}, NOTHING) == 10
     assert clock(*works).round_seconds(terms(2), {2: "failed (simulated)"}, NOTHING) == 0
 
 
@@ -127,7 +127,7 @@ def test_speeds_of_a_file_are_its_column(tmp_path):
     file.write_text("name,seconds_per_sample\na,0.5\nb,0.25\nc,4\n")
     np.testing.assert_array_equal(speeds("csv", file=str(file)), [0.5, 0.25, 4])
     file.write_text("name,seconds_per_sample\na,0.5\n")
-    with pytest.raises(ConfigError, match="has the speeds of 1 clients, but there are 3"):
+    with pytest.raises(ConfigError, match="lists speeds for 1 clients, but the federation has 3"):
         speeds("csv", file=str(file))
     file.write_text("name,speed\na,0.5\n")
     with pytest.raises(InputFileError, match="needs the column seconds_per_sample"):
@@ -137,7 +137,7 @@ def test_speeds_of_a_file_are_its_column(tmp_path):
 def test_speeds_that_cannot_be_used_are_refused():
     with pytest.raises(ConfigError, match=r"clock\.speeds\.file"):
         speeds("csv")
-    with pytest.raises(ConfigError, match="the list has the speeds of 2 clients"):
+    with pytest.raises(ConfigError, match="the list lists speeds for 2 clients"):
         speeds("list", seconds_per_sample=(1.0, 2.0))
     with pytest.raises(ConfigError, match="client 1 has 0"):
         speeds("list", seconds_per_sample=(1.0, 0.0, 1.0))

@@ -14,11 +14,11 @@ from flamma.contributions import (
     measure_round,
     round_measure,
 )
-from flamma.contributions.shapley import CoalitionGame, exact_shapley, leave_one_out
+from flamma.contributions.shapley import _CoalitionGame, exact_shapley, leave_one_out
 from flamma.errors import StrategyError
 from flamma.seeding import stream
 from flamma.strategies.flamma import Flamma
-from flamma.testing.parts import played_round, updates_of
+from flamma.testing.parts import _updates_of, played_round
 from flamma.testing.strategies import ToyFederation
 from flamma.types import Plan
 
@@ -30,7 +30,7 @@ def measured(name, updates, **options):
 def moved(*moves, before=(0.0, 0.0), target=None):
     """Return the updates of clients that moved so far from the received model."""
     start = np.array(before, dtype=np.float32)
-    return updates_of([start + np.array(move, dtype=np.float32) for move in moves], start, target)
+    return _updates_of([start + np.array(move, dtype=np.float32) for move in moves], start, target)
 
 
 @pytest.fixture
@@ -122,7 +122,7 @@ def test_cgsv_is_a_moving_average_of_relative_cosines():
 @pytest.mark.parametrize("seed", range(5))
 def test_gradient_shapley_is_exact_for_a_quadratic_loss(seed):
     updates = played_round("work", seed)
-    game = CoalitionGame(updates)
+    game = _CoalitionGame(updates)
     exact = exact_shapley(np.array([game.value(c) for c in range(game.everyone + 1)]))
     found = measured("gradient-shapley", updates, only_new=False)
     np.testing.assert_allclose(found, exact / exact.max(), atol=1e-5)
@@ -199,7 +199,7 @@ def test_impossible_options_are_refused(name, options, message):
 def test_large_rounds_are_sampled_and_keyed_by_the_round():
     rng = stream(0, "many")
     models = list((0.3 + 0.5 * rng.normal(size=(9, 12))).astype(np.float32))
-    updates = updates_of(models, np.zeros(12, np.float32), np.full(12, 0.3))
+    updates = _updates_of(models, np.zeros(12, np.float32), np.full(12, 0.3))
     calls = []
 
     def counted(params):

@@ -6,7 +6,7 @@ import math
 import numpy as np
 import pytest
 
-from flamma.contributions.shapley import exact_shapley, sampled_shapley
+from flamma.contributions.shapley import _sampled_shapley, exact_shapley
 from flamma.seeding import stream
 
 
@@ -41,7 +41,7 @@ def test_a_table_that_is_no_game_is_refused():
 
 def test_sampled_shapley_values_add_up_and_come_near_the_exact_ones():
     values = stream(1, "game").normal(size=64)
-    found = sampled_shapley(lambda c: float(values[c]), 6, 3000, 0.0, key=0)
+    found = _sampled_shapley(lambda c: float(values[c]), 6, 3000, 0.0, key=0)
     assert math.isclose(found.sum(), values[-1] - values[0], abs_tol=1e-9)
     np.testing.assert_allclose(found, by_definition(values, 6), atol=0.1)
 
@@ -52,7 +52,7 @@ def test_groups_of_orders_give_an_additive_game_exactly():
     def value(coalition):
         return float(sum(w for i, w in enumerate(worth) if coalition >> i & 1))
 
-    np.testing.assert_allclose(sampled_shapley(value, 4, 4, 0.0, key=7), worth)
+    np.testing.assert_allclose(_sampled_shapley(value, 4, 4, 0.0, key=7), worth)
 
 
 def test_truncation_saves_scores():
@@ -62,6 +62,6 @@ def test_truncation_saves_scores():
         scored.add(coalition)
         return float(bool(coalition))  # the first to join brings everything
 
-    found = sampled_shapley(value, 8, 8, 0.01, key=3)
+    found = _sampled_shapley(value, 8, 8, 0.01, key=3)
     assert len(scored) <= 10
     np.testing.assert_allclose(found, np.full(8, 1 / 8))

@@ -36,7 +36,7 @@ from flamma.strategies.fedavg import FedAvg
 from flamma.strategies.flamma import Flamma
 from flamma.strategies.loss_weights import QFFL
 from flamma.strategies.markets import Pricing
-from flamma.training.optimisers import StepSchedule, WarmUpSchedule
+from flamma.training.optimisers import SCHEDULES
 from flamma.types import Plan, Population, Profile, Terms, Update
 
 
@@ -361,7 +361,7 @@ def test_clients_in_other_processes_need_a_name_for_it():
 
 
 def test_a_schedule_multiplies_what_a_strategy_offers():
-    plan = Plan(9, 1, learning_rate=0.4, schedule=StepSchedule(every=2))
+    plan = Plan(9, 1, learning_rate=0.4, schedule=SCHEDULES["step"](every=2))
     profile = Profile(0, 0.1, 10)
     terms = [Terms(0, number, 0.9, 0.8, step_scale=0.5) for number in (0, 1, 2, 3, 5)]
     for strategy in (FedAvg(plan), Flamma(plan)):
@@ -372,7 +372,7 @@ def test_a_schedule_multiplies_what_a_strategy_offers():
 @pytest.mark.parametrize("strategy", [Scaffold, QFFL, Pricing])
 def test_strategies_that_divide_by_the_step_size_divide_by_that_of_the_round(strategy):
     """A first round at half of 0.2 is one at 0.1."""
-    halved = Plan(4, 2, epochs=1, learning_rate=0.2, schedule=WarmUpSchedule(1))
+    halved = Plan(4, 2, epochs=1, learning_rate=0.2, schedule=SCHEDULES["warm-up"](1))
     states = []
     for plan in (halved, Plan(4, 2, epochs=1, learning_rate=0.1)):
         own = strategy(plan)

@@ -29,7 +29,7 @@ from flamma.engines.flower.payload import read_reply
 from flamma.flower.arrays import NamedArrays
 from flamma.flower.client import EPOCHS_METRIC, INTRODUCTION_RECORD, LOSS_METRIC, SAMPLES_METRIC
 from flamma.flower.strategy import read_introduction, read_metrics, read_update
-from flamma.tasks.base import MOST_CLASSES
+from flamma.tasks.base import MAX_CLASSES
 from flamma.types import MOST_SAMPLES, Terms, Update
 
 SIZE = 9
@@ -117,7 +117,7 @@ def valid_score(score):
 def valid_profile(profile):
     assert 1 <= profile.samples <= codec.MOST_SAMPLES
     assert 0 <= profile.held_out <= codec.MOST_SAMPLES
-    assert 1 <= profile.classes <= MOST_CLASSES
+    assert 1 <= profile.classes <= MAX_CLASSES
     assert 1 <= math.prod(profile.shape) <= codec._MAX_FEATURES
     assert math.isnan(profile.cost) or 0 < profile.cost < math.inf
     assert len(profile.name) <= 200
@@ -126,7 +126,7 @@ def valid_profile(profile):
 
 def any_order(found):
     order, terms = found.order, found.terms
-    assert 0 <= order.classes <= MOST_CLASSES
+    assert 0 <= order.classes <= MAX_CLASSES
     assert not set(order.run) - set("0123456789abcdef")
     assert -1 <= order.earliest <= order.round <= 1_000_000
     for vector, size in ((found.params, None), (found.extra, order.trainable_size)):

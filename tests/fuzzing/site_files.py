@@ -25,7 +25,7 @@ from pyarrow import parquet
 
 from flamma.data.sites import _CACHED_ARRAYS, CACHE_FOLDER, load_site
 from flamma.errors import FlammaError
-from flamma.tasks.base import MOST_CLASSES
+from flamma.tasks.base import MAX_CLASSES
 
 WORDS = (
     *('""', '"here"', '"x"', "'../x'", "'/dev/null'", '"\\u0000"', f'"{"n" * 300}"'),
@@ -181,7 +181,7 @@ def loaded(path):
 
 
 def is_valid(site):
-    assert 1 <= site.classes <= MOST_CLASSES
+    assert 1 <= site.classes <= MAX_CLASSES
     for x, y in ((site.x, site.y), (site.held_x, site.held_y)):
         assert x.dtype == np.float32
         assert y.dtype == np.int64

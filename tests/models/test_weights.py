@@ -15,7 +15,7 @@ from flamma.errors import ConfigError, InputFileError
 from flamma.models import build_model
 from flamma.models.weights import (
     StartWeights,
-    as_taken,
+    _as_taken,
     check_outputs,
     freeze,
     model_factory,
@@ -234,7 +234,7 @@ def test_outputs_of_the_right_size_pass_and_leave_the_module_as_it_was():
 def test_whole_numbers_reach_a_module_as_such_only_if_it_takes_them():
     whole = torch.tensor([[1, 2, 0, 1]])
     embedding = nn.Sequential(nn.Embedding(3, 2), nn.Flatten(), nn.Linear(8, 3))
-    assert as_taken(embedding, whole) is whole
-    assert as_taken(nn.Linear(4, 3), whole).dtype == torch.float32
+    assert _as_taken(embedding, whole) is whole
+    assert _as_taken(nn.Linear(4, 3), whole).dtype == torch.float32
     for module in (embedding, nn.Linear(4, 3)):
         check_outputs(module, np.ones((2, 4), dtype=np.int64), CLASSES)

@@ -16,12 +16,12 @@ from flamma.strategies.rewards import CGSV
 from flamma.strategies.server_optimisers import FedAdam, FedYogi
 from flamma.testing.strategies import SIZE, TRAINABLE, ToyFederation
 from flamma.training import lanes
-from flamma.training.optimisers import CosineSchedule, StepSchedule
+from flamma.training.optimisers import SCHEDULES
 from flamma.types import Plan, Population
 
 PAGE = Path(__file__).parents[2] / "docs/how-to/training.md"
 ROUNDS, LAST = 60, 8
-FALLS = StepSchedule(every=20, ratio=0.1)
+FALLS = SCHEDULES["step"](every=20, ratio=0.1)
 """To a tenth after round 20, and to a hundredth after round 40."""
 
 
@@ -82,7 +82,7 @@ def test_a_schedule_shortens_the_steps_of_every_strategy_as_the_page_says(name):
 
 @pytest.mark.parametrize("kind", [FedMgdaPlus, AdaFed, CGSV])
 def test_updates_of_one_length_make_steps_in_proportion_to_the_schedule(kind):
-    world, schedule = ToyFederation.make(), CosineSchedule(floor=0.1)
+    world, schedule = ToyFederation.make(), SCHEDULES["cosine"](floor=0.1)
     falling, constant = (
         kind(Plan(10, per_round=3, epochs=4, learning_rate=0.1, schedule=own))
         for own in (schedule, None)

@@ -127,7 +127,7 @@ def test_a_comparison_is_headed_by_what_clients_are_scored_by(tmp_path, metric, 
     }
     comparison = compare(suite, out=tmp_path, processes=1)
     assert {row.score_kind for row in comparison.rows} == {
-        ScoreKind(title.lower(), less_is_better=metric == "loss")
+        ScoreKind(title.lower(), lower_is_better=metric == "loss")
     }
     assert f"| {title} (iid) |" in as_markdown(comparison)
     page = write_report(tmp_path).read_text(encoding="utf-8")
@@ -150,7 +150,7 @@ def scored_rows(kind, levels):
             {"accuracy": 0.1, "accuracy_variance": 0.0},
             {"accuracy": [level - 0.1, level, level + 0.1], "accuracy_variance": [1.0, 1.0, 1.0]},
             scored_by=kind.title,
-            less_is_better=kind.less_is_better,
+            less_is_better=kind.lower_is_better,
         )
         for strategy, level in levels.items()
     ]
@@ -159,7 +159,7 @@ def scored_rows(kind, levels):
 def test_the_best_of_a_table_is_the_one_with_the_least_loss():
     levels = {"fedavg": 2.0, "qffl": 1.0, "fedprox": 3.0}
     for kind, best in (
-        (ScoreKind("loss", less_is_better=True), "qffl"),
+        (ScoreKind("loss", lower_is_better=True), "qffl"),
         (ScoreKind("R²"), "fedprox"),
     ):
         rows = scored_rows(kind, levels)

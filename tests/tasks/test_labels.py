@@ -8,7 +8,7 @@ import pytest
 from flamma.data.federated import from_arrays
 from flamma.data.records import Dataset
 from flamma.errors import DataError
-from flamma.tasks.base import MOST_CLASSES, whole_labels
+from flamma.tasks.base import MAX_CLASSES, whole_labels
 
 X = np.zeros((4, 3))
 BAD = {
@@ -17,7 +17,7 @@ BAD = {
     "infinite": ([0, 1, np.inf, 2], "is not finite"),
     "negative": ([0, 1, -1, 2], "whole numbers from 0, but one is -1"),
     "huge": ([0, 1, 10**9, 2], "must be below 100000, but one is 1000000000"),
-    "the first too large": ([0, 1, MOST_CLASSES, 2], "must be below 100000"),
+    "the first too large": ([0, 1, MAX_CLASSES, 2], "must be below 100000"),
     "beyond int64": ([0.0, 1e30], "must be below 100000"),
     "texts": (["a", "b", "c", "d"], "must be whole numbers, not <U1"),
     "objects": ([None, 1, 2, 3], "must be whole numbers, not object"),
@@ -60,7 +60,7 @@ def test_a_federation_without_samples_is_one_sentence():
     ("labels", "classes", "reason"),
     [
         ([0.0, 0.5, 1.0, 1.0], 2, "float64, not whole numbers"),
-        ([0, 1, 1, 0], MOST_CLASSES + 1, "100001 classes"),
+        ([0, 1, 1, 0], MAX_CLASSES + 1, "100001 classes"),
         ([0, 1, 1, 0], 0, "0 classes"),
     ],
 )

@@ -18,7 +18,7 @@ from flamma.models import build_model
 from flamma.reports.document import write_report
 from flamma.simulation.runner import ClientRunner
 from flamma.tasks import TASKS, measures_for
-from flamma.tasks.supervised import Regression
+from flamma.tasks.supervised import _Regression
 from flat_work import work
 from tasks.federations_of_tasks import (
     CLIENTS,
@@ -224,7 +224,7 @@ def test_a_loss_and_a_metric_of_ones_own(tmp_path):
 
 
 def test_a_task_of_ones_own_is_one_class(tmp_path):
-    class Absolute(Regression):
+    class Absolute(_Regression):
         name = "absolute"
 
         def losses(self, outputs, targets):

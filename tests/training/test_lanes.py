@@ -36,11 +36,10 @@ from flamma.training.lanes import (
     available,
     instruction_sets,
     library,
-    plan_of,
-    why_not,
+    unavailable_reason,
 )
 from flamma.training.lanes import trainer as orders
-from flamma.training.lanes.plan import BARE_CONV, GROUP_NORM, RECALL
+from flamma.training.lanes.plan import _BARE_CONV, _GROUP_NORM, _RECALL, plan_of
 from flamma.types import NO_VECTORS, TaskVectors
 from flat_work import on_terms, work
 
@@ -106,13 +105,13 @@ def agree_on(name, jobs, shape=SHAPE, classes=10, batch_size=32, momentum=0.0):
     assert_agree(trainer.train_many(params, again(jobs)), expected, params)
 
 
-@pytest.mark.skipif(not available(), reason=why_not())
+@pytest.mark.skipif(not available(), reason=unavailable_reason())
 @pytest.mark.usefixtures("one_thread")
 def test_lenet5_after_an_epoch_is_that_of_torch():
     agree_on("lenet5", [job(client, 160) for client in range(8)])
 
 
-@pytest.mark.skipif(not available(), reason=why_not())
+@pytest.mark.skipif(not available(), reason=unavailable_reason())
 @pytest.mark.usefixtures("one_thread")
 @pytest.mark.parametrize("name", ["lenet5", "mlp", "logistic"])
 def test_clients_may_differ_in_everything(name):
@@ -133,14 +132,14 @@ def test_clients_may_differ_in_everything(name):
     agree_on(name, jobs)
 
 
-@pytest.mark.skipif(not available(), reason=why_not())
+@pytest.mark.skipif(not available(), reason=unavailable_reason())
 @pytest.mark.usefixtures("one_thread")
 @pytest.mark.parametrize("momentum", [0.0, 0.5])
 def test_mini_batches_of_one_sample_of_one_client(momentum):
     agree_on("lenet5", [job(0, 6, epochs=2)], batch_size=1, momentum=momentum)
 
 
-@pytest.mark.skipif(not available(), reason=why_not())
+@pytest.mark.skipif(not available(), reason=unavailable_reason())
 @pytest.mark.usefixtures("one_thread")
 @pytest.mark.parametrize("shape", [(3, 13, 17), (2, 12, 31), (1, 15, 12)])
 def test_odd_images(shape):
@@ -148,7 +147,7 @@ def test_odd_images(shape):
     agree_on("lenet5", jobs, shape, 7, batch_size=4)
 
 
-@pytest.mark.skipif(not available(), reason=why_not())
+@pytest.mark.skipif(not available(), reason=unavailable_reason())
 @pytest.mark.usefixtures("one_thread")
 def test_one_class_leaves_the_weights_alone():
     jobs = [job(client, 12, classes=1, report_loss="received") for client in range(2)]
@@ -159,7 +158,7 @@ def test_one_class_leaves_the_weights_alone():
         np.testing.assert_array_equal(result.params, params)
 
 
-@pytest.mark.skipif(not available(), reason=why_not())
+@pytest.mark.skipif(not available(), reason=unavailable_reason())
 @pytest.mark.usefixtures("one_thread")
 def test_a_mini_batch_larger_than_the_data():
     agree_on("mlp", [job(client, 3 + client, (20,)) for client in range(5)], (20,), batch_size=300)
@@ -176,7 +175,7 @@ def mixed_jobs():
     ]
 
 
-@pytest.mark.skipif(not available(), reason=why_not())
+@pytest.mark.skipif(not available(), reason=unavailable_reason())
 @pytest.mark.usefixtures("one_thread")
 def test_a_result_is_the_same_bits_in_any_seat_beside_any_neighbours():
     def train(jobs, **options):
@@ -194,7 +193,7 @@ def test_a_result_is_the_same_bits_in_any_seat_beside_any_neighbours():
         np.testing.assert_array_equal(alone.params, together[number].params)
 
 
-@pytest.mark.skipif(not available(), reason=why_not())
+@pytest.mark.skipif(not available(), reason=unavailable_reason())
 @pytest.mark.usefixtures("one_thread")
 def test_a_trainer_forgets_the_clients_before():
     params, jobs = initial(build_model("lenet5", SHAPE, 10, seed=1)), mixed_jobs()[:5]
@@ -205,7 +204,7 @@ def test_a_trainer_forgets_the_clients_before():
         np.testing.assert_array_equal(before.params, after.params)
 
 
-@pytest.mark.skipif(not available(), reason=why_not())
+@pytest.mark.skipif(not available(), reason=unavailable_reason())
 @pytest.mark.usefixtures("one_thread")
 def test_a_client_that_diverges_harms_nobody():
     params, jobs = initial(build_model("lenet5", SHAPE, 10, seed=1)), mixed_jobs()[:8]
@@ -220,7 +219,7 @@ def test_a_client_that_diverges_harms_nobody():
     assert not right[np.isnan(losses)].any()
 
 
-@pytest.mark.skipif(not available(), reason=why_not())
+@pytest.mark.skipif(not available(), reason=unavailable_reason())
 @pytest.mark.usefixtures("one_thread")
 def test_clients_that_cannot_train_are_reported_and_the_others_trained():
     params = initial(build_model("lenet5", SHAPE, 10, seed=1))
@@ -241,7 +240,7 @@ def test_clients_that_cannot_train_are_reported_and_the_others_trained():
         assert isinstance(failed.error, FlammaError)
 
 
-@pytest.mark.skipif(not available(), reason=why_not())
+@pytest.mark.skipif(not available(), reason=unavailable_reason())
 @pytest.mark.usefixtures("one_thread")
 def test_late_clients():
     params = initial(build_model("lenet5", SHAPE, 10, seed=1))
@@ -253,7 +252,7 @@ def test_late_clients():
     assert early.error is None
 
 
-@pytest.mark.skipif(not available(), reason=why_not())
+@pytest.mark.skipif(not available(), reason=unavailable_reason())
 @pytest.mark.usefixtures("one_thread")
 def test_results_come_when_they_are_done():
     params = initial(build_model("lenet5", SHAPE, 10, seed=1))
@@ -265,13 +264,13 @@ def test_results_come_when_they_are_done():
     assert {other for other, _ in results} | {number} == {0, 1, 2}
 
 
-@pytest.mark.skipif(not available(), reason=why_not())
+@pytest.mark.skipif(not available(), reason=unavailable_reason())
 @pytest.mark.usefixtures("one_thread")
 def test_no_jobs():
     assert make_trainer().train_many(initial(build_model("lenet5", SHAPE, 10, seed=1)), []) == []
 
 
-@pytest.mark.skipif(not available(), reason=why_not())
+@pytest.mark.skipif(not available(), reason=unavailable_reason())
 @pytest.mark.usefixtures("one_thread")
 @pytest.mark.parametrize("count", [0, 1, 7, 8, 9, 300])
 def test_predictions_are_those_of_torch(count):
@@ -284,7 +283,7 @@ def test_predictions_are_those_of_torch(count):
     np.testing.assert_array_equal(right, correct)
 
 
-@pytest.mark.skipif(not available(), reason=why_not())
+@pytest.mark.skipif(not available(), reason=unavailable_reason())
 @pytest.mark.usefixtures("one_thread")
 def test_a_prediction_does_not_depend_on_the_samples_beside():
     x, y = samples(50)
@@ -294,7 +293,7 @@ def test_a_prediction_does_not_depend_on_the_samples_beside():
     np.testing.assert_array_equal(losses[13:31], some)
 
 
-@pytest.mark.skipif(not available(), reason=why_not())
+@pytest.mark.skipif(not available(), reason=unavailable_reason())
 @pytest.mark.usefixtures("one_thread")
 @pytest.mark.parametrize("momentum", [0.0, 0.9])
 @pytest.mark.parametrize("name", ["lenet5", "mlp", "logistic"])
@@ -318,7 +317,7 @@ def test_all_instruction_sets_give_the_same_bits(name, momentum):
             assert one.tobytes() == two.tobytes()
 
 
-@pytest.mark.skipif(not available(), reason=why_not())
+@pytest.mark.skipif(not available(), reason=unavailable_reason())
 @pytest.mark.usefixtures("one_thread")
 def test_a_fading_velocity_does_not_end_in_numbers_that_processors_treat_differently():
     module = nn.Sequential(nn.Linear(4, 3))
@@ -333,7 +332,7 @@ def test_a_fading_velocity_does_not_end_in_numbers_that_processors_treat_differe
     assert len({result.params.tobytes() for result in results}) == 1
 
 
-@pytest.mark.skipif(not available(), reason=why_not())
+@pytest.mark.skipif(not available(), reason=unavailable_reason())
 @pytest.mark.usefixtures("one_thread")
 def test_the_environment_names_an_instruction_set(monkeypatch):
     for name in SETS:
@@ -344,18 +343,18 @@ def test_the_environment_names_an_instruction_set(monkeypatch):
         make_trainer()
 
 
-@pytest.mark.skipif(not available(), reason=why_not())
+@pytest.mark.skipif(not available(), reason=unavailable_reason())
 @pytest.mark.usefixtures("one_thread")
 def test_a_long_training_is_drawn_in_pieces(monkeypatch):
     params = initial(build_model("lenet5", SHAPE, 10, seed=1))
     jobs = [job(0, 20, epochs=7), job(1, 9, batches=11), job(2, 33, epochs=2)]
     whole = make_trainer().train_many(params, again(jobs))
-    monkeypatch.setattr("flamma.training.lanes.trainer.ORDER_PIECE", 25)
+    monkeypatch.setattr("flamma.training.lanes.trainer._ORDER_PIECE", 25)
     for one, two in zip(whole, make_trainer().train_many(params, again(jobs)), strict=True):
         assert one.params.tobytes() == two.params.tobytes()
 
 
-@pytest.mark.skipif(not available(), reason=why_not())
+@pytest.mark.skipif(not available(), reason=unavailable_reason())
 @pytest.mark.usefixtures("one_thread")
 def test_a_model_that_cannot_is_refused_with_the_reason():
     with pytest.raises(FlammaError, match="Dropout is not supported"):
@@ -364,14 +363,14 @@ def test_a_model_that_cannot_is_refused_with_the_reason():
         make_trainer().predict(np.zeros(5, np.float32), *samples(2))
 
 
-@pytest.mark.skipif(not available(), reason=why_not())
+@pytest.mark.skipif(not available(), reason=unavailable_reason())
 @pytest.mark.usefixtures("one_thread")
 def test_it_says_why_it_is_not_available(monkeypatch):
     library.library.cache_clear()
     monkeypatch.setattr(library, "EXTENSION_SUFFIXES", [".nothing"])
     try:
         assert not available()
-        assert "compiler" in why_not()
+        assert "compiler" in unavailable_reason()
     finally:
         library.library.cache_clear()
 
@@ -387,7 +386,7 @@ def fastest(*calls, repeats=6):
     return least
 
 
-@pytest.mark.skipif(not available(), reason=why_not())
+@pytest.mark.skipif(not available(), reason=unavailable_reason())
 @pytest.mark.usefixtures("one_thread")
 @pytest.mark.slow  # it measures time
 @pytest.mark.skipif(len(SETS) == 1, reason="only with AVX2 or wider")
@@ -405,7 +404,7 @@ def test_lanes_train_at_least_twice_as_fast_as_torch(clients):
 
 # Layers in lanes against autograd in double precision, and which models are refused.
 
-needs_kernels = pytest.mark.skipif(not available(), reason=why_not())
+needs_kernels = pytest.mark.skipif(not available(), reason=unavailable_reason())
 
 
 @st.composite
@@ -662,7 +661,7 @@ def test_orders_of_any_key_are_those_of_numpy(clients):
         for rng, size, count in zip([k.generator() for k in keys], samples, epochs, strict=True)
         for _ in range(count)
     ]
-    drawn = orders.drawn_orders(keys, samples, epochs)
+    drawn = orders._drawn_orders(keys, samples, epochs)
     assert drawn.tolist() == [int(n) for order in expected for n in order]
 
 
@@ -677,7 +676,7 @@ def test_a_key_makes_the_stream_of_its_purpose_round_and_client():
 @pytest.mark.parametrize("task", [{}, {"epochs": 0}, {"batches": 4}, {"batches": 7}])
 def test_a_key_shuffles_as_its_stream_does(task):
     keys = [StreamKey.of(7, "train", 1, client) for client in range(5)]
-    assert orders.agree_with_numpy()
+    assert orders._agree_with_numpy()
     assert trained_with(keys, **task) == trained_with([k.generator() for k in keys], **task)
 
 
@@ -716,8 +715,8 @@ def test_the_own_training_of_a_client_has_mini_batches_of_its_own():
 def test_without_agreement_numpy_draws(monkeypatch):
     keys = [StreamKey.of(2**40, "train"), *(StreamKey.of(7, "train", 1, c) for c in range(3))]
     drawn = trained_with(keys)
-    monkeypatch.setattr(orders, "agree_with_numpy", lambda: False)
-    monkeypatch.setattr(orders, "drawn_orders", None)
+    monkeypatch.setattr(orders, "_agree_with_numpy", lambda: False)
+    monkeypatch.setattr(orders, "_drawn_orders", None)
     assert trained_with(keys) == drawn
 
 
@@ -734,7 +733,7 @@ def test_other_trainers_take_keys():
 @pytest.mark.skipif(not available(), reason="the kernels are not compiled")
 def test_the_kernels_refuse_orders_that_do_not_fit():
     with pytest.raises(FlammaError, match="out of its range"):
-        orders.drawn_orders([StreamKey(1, 2, 3, 4)], np.array([2**31]), np.array([0]))
+        orders._drawn_orders([StreamKey(1, 2, 3, 4)], np.array([2**31]), np.array([0]))
 
 
 # Residual networks in lanes: their layers, whole ones against torch, and their bits.
@@ -781,7 +780,7 @@ SIZES = st.sampled_from([8, 9, 10, 11, 13, 16])
 
 
 # The same examples always: now and then a random one has a ReLU about which rounding decides.
-@pytest.mark.skipif(not available(), reason=why_not())
+@pytest.mark.skipif(not available(), reason=unavailable_reason())
 @settings(max_examples=40, derandomize=True)
 @given(residual_nets(), st.lists(st.integers(1, 40), min_size=1, max_size=3), st.integers(0, 2**31))
 def test_gradients_are_those_of_autograd_with_every_instruction_set(net, sizes, seed):
@@ -789,7 +788,7 @@ def test_gradients_are_those_of_autograd_with_every_instruction_set(net, sizes, 
     assert len(bits) == 1
 
 
-@pytest.mark.skipif(not available(), reason=why_not())
+@pytest.mark.skipif(not available(), reason=unavailable_reason())
 @pytest.mark.parametrize("side", [1, 2, 3, 4, 5, 8])
 def test_maps_of_every_method(side):
     net = nn.Sequential(bare(3, 9, 1, 1, 0), nn.ReLU(), bare(9, 17), nn.Tanh(), bare(17, 2, 2, 1))
@@ -818,7 +817,7 @@ def jobs_of_all_kinds():
     ]
 
 
-@pytest.mark.skipif(not available(), reason=why_not())
+@pytest.mark.skipif(not available(), reason=unavailable_reason())
 @pytest.mark.parametrize("momentum", [0.0, 0.9])
 def test_a_small_resnet_after_some_steps_is_that_of_torch(momentum):
     module, jobs = small(), jobs_of_all_kinds()
@@ -834,7 +833,7 @@ def test_a_small_resnet_after_some_steps_is_that_of_torch(momentum):
         assert difference <= 1e-4 * np.linalg.norm(weights - params)
 
 
-@pytest.mark.skipif(not available(), reason=why_not())
+@pytest.mark.skipif(not available(), reason=unavailable_reason())
 def test_a_resnet_has_the_same_bits_beside_any_clients_and_with_every_instruction_set():
     module, jobs = small(), jobs_of_all_kinds()
     params = initial(module)
@@ -854,7 +853,7 @@ def test_a_resnet_has_the_same_bits_beside_any_clients_and_with_every_instructio
     assert len(seen) == 1
 
 
-@pytest.mark.skipif(not available(), reason=why_not())
+@pytest.mark.skipif(not available(), reason=unavailable_reason())
 def test_auto_takes_lanes_for_group_norm_and_torch_for_batch_norm():
     wanted = TrainerSettings(SHAPE_LANES_RESIDUAL, 8)
     assert pick_trainer("auto", FlatModel(small()), wanted).name == "lanes"
@@ -866,7 +865,7 @@ def test_auto_takes_lanes_for_group_norm_and_torch_for_batch_norm():
         pick_trainer("lanes", other, wanted)
 
 
-@pytest.mark.skipif(not available(), reason=why_not())
+@pytest.mark.skipif(not available(), reason=unavailable_reason())
 def test_scores_do_not_depend_on_how_many_are_scored():
     module = small()
     params, trainer = initial(module), LanesTrainer(module, SHAPE_LANES_RESIDUAL, 8)
@@ -878,18 +877,18 @@ def test_scores_do_not_depend_on_how_many_are_scored():
         np.testing.assert_array_equal(own[1], right[part])
 
 
-@pytest.mark.skipif(not available(), reason=why_not())
+@pytest.mark.skipif(not available(), reason=unavailable_reason())
 def test_the_plan_of_a_block_joins_its_shortcut():
     norm = partial(nn.GroupNorm, 2)
     blocks = [Block(4, 4, 1, norm), Block(4, 6, 2, norm)]
     plan, _ = plan_of(nn.Sequential(bare(3, 4), *blocks, nn.Flatten(), nn.Linear(24, 2)), (3, 4, 4))
     words = plan[5:].reshape(-1, 8).tolist()
     one_e_minus_five = 925353388  # the bits of epsilon
-    assert words[1] == [BARE_CONV, 4, 3, 3, 1, 1, 1, 1]
-    assert words[2] == [GROUP_NORM, 2, one_e_minus_five, 1, 0, 0, 0, 0]
+    assert words[1] == [_BARE_CONV, 4, 3, 3, 1, 1, 1, 1]
+    assert words[2] == [_GROUP_NORM, 2, one_e_minus_five, 1, 0, 0, 0, 0]
     assert words[4][3:5] == [1, 1]  # adds what the first convolution has made
-    assert words[9][:2] == [RECALL, 5]
-    assert words[10] == [BARE_CONV, 6, 1, 1, 0, 0, 2, 2]
+    assert words[9][:2] == [_RECALL, 5]
+    assert words[10] == [_BARE_CONV, 6, 1, 1, 0, 0, 2, 2]
     assert words[11][3:5] == [1, 9]  # adds the other path, which has no ReLU
     assert words[8][3:5] == [0, 0]
 
@@ -897,7 +896,7 @@ def test_the_plan_of_a_block_joins_its_shortcut():
 # Sizes, tasks and plans that no trainer can use: a sentence each, never a crash.
 
 
-@pytest.mark.skipif(not available(), reason=why_not())
+@pytest.mark.skipif(not available(), reason=unavailable_reason())
 @pytest.mark.parametrize("make", [LanesTrainer, TorchTrainer])
 @pytest.mark.parametrize("batch_size", [-(2**63), 0, 2**63, 2**64 + 1, 10**400])
 def test_a_batch_size_that_cannot_be_counted_is_refused(make, batch_size):
@@ -912,7 +911,7 @@ def trainers(batch_size):
     return [LanesTrainer(module, (4,), batch_size), TorchTrainer(FlatModel(module), batch_size)]
 
 
-@pytest.mark.skipif(not available(), reason=why_not())
+@pytest.mark.skipif(not available(), reason=unavailable_reason())
 @pytest.mark.parametrize("batch_size", [2**31, 2**62, 2**63 - 1])
 def test_a_batch_longer_than_the_data_is_the_data(batch_size):
     params = initial(build_model("logistic", (4,), 3, seed=1))
@@ -929,7 +928,7 @@ def test_a_batch_longer_than_the_data_is_the_data(batch_size):
             )
 
 
-@pytest.mark.skipif(not available(), reason=why_not())
+@pytest.mark.skipif(not available(), reason=unavailable_reason())
 @pytest.mark.parametrize(
     ("changes", "message"),
     [
@@ -938,7 +937,7 @@ def test_a_batch_longer_than_the_data_is_the_data(batch_size):
         ({"epochs": 1.5}, "epochs must be a whole number"),
         ({"batches": 10**400}, "batches must be a whole number"),
         ({"batches": -5}, "batches must be a whole number"),
-        ({"learning_rate": 10**400}, "step size is too large"),
+        ({"learning_rate": 10**400}, "learning rate is too large"),
         ({"proximal": -(10**400)}, "proximal weight is too large"),
         ({"tilt": 10**400}, "tilt of the loss is too large"),
         ({"tilt": math.nan}, "tilt of the loss must be a finite number, not nan"),
@@ -963,7 +962,7 @@ def test_a_task_that_no_trainer_can_do_is_the_failure_of_its_client(changes, mes
 WEIGHTS = np.zeros(15, np.float32)
 
 
-@pytest.mark.skipif(not available(), reason=why_not())
+@pytest.mark.skipif(not available(), reason=unavailable_reason())
 @pytest.mark.parametrize(
     ("vectors", "message"),
     [
@@ -984,7 +983,7 @@ def test_vectors_that_do_not_fit_the_model_are_the_failure_of_their_client(vecto
         assert message in str(results[1].error)
 
 
-@pytest.mark.skipif(not available(), reason=why_not())
+@pytest.mark.skipif(not available(), reason=unavailable_reason())
 def test_a_correction_is_as_long_as_what_is_trained():
     module = build_model(lambda *_: nn.Sequential(nn.BatchNorm1d(4), nn.Linear(4, 3)), (4,), 3, 1)
     trainer = TorchTrainer(FlatModel(module), 4)
@@ -995,7 +994,7 @@ def test_a_correction_is_as_long_as_what_is_trained():
         assert (trained.error is not None) == refused
 
 
-@pytest.mark.skipif(not available(), reason=why_not())
+@pytest.mark.skipif(not available(), reason=unavailable_reason())
 @pytest.mark.parametrize(
     ("plan", "message"),
     [
@@ -1012,7 +1011,7 @@ def test_a_plan_that_cannot_be_is_refused(plan, message):
         LanesTrainer(plan, (4,), 2)
 
 
-@pytest.mark.skipif(not available(), reason=why_not())
+@pytest.mark.skipif(not available(), reason=unavailable_reason())
 def test_mini_batches_beyond_the_memory_fail_their_clients_only(monkeypatch):
     module = build_model("mlp", (20,), 3, seed=1, hidden=[64])
     params = initial(module)
@@ -1023,11 +1022,11 @@ def test_mini_batches_beyond_the_memory_fail_their_clients_only(monkeypatch):
     assert small.params is not None
 
 
-@pytest.mark.skipif(not available(), reason=why_not())
+@pytest.mark.skipif(not available(), reason=unavailable_reason())
 def test_kernels_of_another_version_are_not_called(monkeypatch):
     library.library.cache_clear()
-    monkeypatch.setattr(library, "INTERFACE", library.INTERFACE + 1)
+    monkeypatch.setattr(library, "_INTERFACE", library._INTERFACE + 1)
     try:
-        assert "install the package again" in why_not()
+        assert "install the package again" in unavailable_reason()
     finally:
         library.library.cache_clear()

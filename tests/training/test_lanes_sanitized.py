@@ -11,7 +11,8 @@ import pytest
 from torch import nn
 
 from flamma.models.modules import Block
-from flamma.training.lanes import library, plan_of
+from flamma.training.lanes import library
+from flamma.training.lanes.plan import plan_of
 from fuzzing.compiled import NUMBER, Case, Client, fuzz, player
 
 pytestmark = pytest.mark.skipif(

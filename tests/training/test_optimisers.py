@@ -17,18 +17,14 @@ from flamma.errors import ConfigError, FlammaError
 from flamma.models import FlatModel, build_model
 from flamma.numerics import cosine_of_half_turns
 from flamma.training import TrainingJob, batches_of
-from flamma.training.config import TrainerSettings, pick_trainer, why_not_lanes
-from flamma.training.lanes import LanesTrainer, available, instruction_sets, why_not
+from flamma.training.config import TrainerSettings, pick_trainer, unsupported_reason
+from flamma.training.lanes import LanesTrainer, available, instruction_sets, unavailable_reason
 from flamma.training.optimisers import (
     SCHEDULES,
     Adam,
     AdamW,
-    ConstantSchedule,
-    CosineSchedule,
     Sgd,
-    StepSchedule,
     UpdateRule,
-    WarmUpSchedule,
 )
 from flamma.training.stacked import StackedTrainer
 from flamma.training.torch_trainer import TorchTrainer, clip_rows
@@ -142,7 +138,7 @@ def test_stacked_clients_train_as_one_after_the_other(name):
 
 
 @pytest.mark.usefixtures("one_thread")
-@pytest.mark.skipif(not available(), reason=why_not())
+@pytest.mark.skipif(not available(), reason=unavailable_reason())
 @pytest.mark.parametrize("model", ["mlp", "conv"])
 @pytest.mark.parametrize("name", OF_SGD)
 def test_lanes_train_as_torch_and_with_the_same_bits_by_every_instruction_set(name, model):
@@ -175,7 +171,7 @@ def vector_jobs(received):
 
 
 @pytest.mark.usefixtures("one_thread")
-@pytest.mark.skipif(not available(), reason=why_not())
+@pytest.mark.skipif(not available(), reason=unavailable_reason())
 @pytest.mark.parametrize("momentum", [0.0, 0.9])
 def test_a_clip_that_is_never_reached_changes_no_bit_in_lanes(momentum):
     module = make_model()
@@ -188,7 +184,7 @@ def test_a_clip_that_is_never_reached_changes_no_bit_in_lanes(momentum):
 
 
 @pytest.mark.usefixtures("one_thread")
-@pytest.mark.skipif(not available(), reason=why_not())
+@pytest.mark.skipif(not available(), reason=unavailable_reason())
 def test_a_clipped_step_of_lanes_has_the_length_that_it_may_have():
     module = make_model()
     received = FlatModel(module).read()
@@ -201,7 +197,7 @@ def test_a_clipped_step_of_lanes_has_the_length_that_it_may_have():
 
 
 @pytest.mark.usefixtures("one_thread")
-@pytest.mark.skipif(not available(), reason=why_not())
+@pytest.mark.skipif(not available(), reason=unavailable_reason())
 def test_clipping_takes_no_more_memory_than_there_is(monkeypatch):
     """The gradient of the whole net is one more vector, which may be the one too many."""
     module = nn.Sequential(nn.Flatten(), nn.Linear(42, 100), nn.Tanh(), nn.Linear(100, CLASSES))
@@ -275,7 +271,7 @@ def test_what_cannot_be_is_refused(make, words):
 def test_lanes_say_why_they_do_not_train_with_adam():
     model = FlatModel(make_model())
     wanted = TrainerSettings(SHAPE, BATCH, rule=UpdateRule(optimiser=Adam()))
-    assert why_not_lanes(model, wanted) == "they train with sgd, not with Adam."
+    assert unsupported_reason(model, wanted) == "they train with sgd, not with Adam."
     assert pick_trainer("auto", model, wanted).name == "torch"
     with pytest.raises(ConfigError, match="not with Adam"):
         pick_trainer("lanes", model, wanted)
@@ -284,7 +280,7 @@ def test_lanes_say_why_they_do_not_train_with_adam():
 
 
 @pytest.mark.usefixtures("one_thread")
-@pytest.mark.skipif(not available(), reason=why_not())
+@pytest.mark.skipif(not available(), reason=unavailable_reason())
 def test_lanes_take_weight_decay_and_clipping():
     wanted = TrainerSettings(SHAPE, BATCH, rule=UpdateRule(0.1, 1.0, Sgd()))
     chosen = pick_trainer("auto", FlatModel(make_model()), wanted)
@@ -301,15 +297,17 @@ def factors(schedule, rounds):
 
 def test_factors_by_hand():
     half = math.sqrt(0.5)
-    assert factors(ConstantSchedule(), 3) == [1, 1, 1]
-    assert factors(WarmUpSchedule(3), 5) == [0.25, 0.5, 0.75, 1, 1]
-    assert factors(StepSchedule(every=2, ratio=0.1), 6) == pytest.approx(
+    assert factors(SCHEDULES["constant"](), 3) == [1, 1, 1]
+    assert factors(SCHEDULES["warm-up"](3), 5) == [0.25, 0.5, 0.75, 1, 1]
+    assert factors(SCHEDULES["step"](every=2, ratio=0.1), 6) == pytest.approx(
         [1, 1, 0.1, 0.1, 0.01, 0.01]
     )
-    assert factors(CosineSchedule(), 4) == pytest.approx([1, (1 + half) / 2, 0.5, (1 - half) / 2])
-    assert factors(CosineSchedule(floor=0.5), 2) == pytest.approx([1, 0.75])
-    assert factors(CosineSchedule(warm_up=1), 3) == pytest.approx([0.5, 1, 0.5])
-    assert factors(StepSchedule(warm_up=1, every=1), 4) == pytest.approx([0.5, 1, 0.5, 0.25])
+    assert factors(SCHEDULES["cosine"](), 4) == pytest.approx(
+        [1, (1 + half) / 2, 0.5, (1 - half) / 2]
+    )
+    assert factors(SCHEDULES["cosine"](floor=0.5), 2) == pytest.approx([1, 0.75])
+    assert factors(SCHEDULES["cosine"](warm_up=1), 3) == pytest.approx([0.5, 1, 0.5])
+    assert factors(SCHEDULES["step"](warm_up=1, every=1), 4) == pytest.approx([0.5, 1, 0.5, 0.25])
 
 
 def test_round_0_is_that_of_round_1():
@@ -322,9 +320,9 @@ def test_round_0_is_that_of_round_1():
 @given(st.integers(1, 400), st.integers(0, 450), st.integers(0, 30))
 def test_factors_are_above_0_and_at_most_1(rounds, number, warm_up):
     for schedule in (
-        WarmUpSchedule(warm_up),
-        CosineSchedule(warm_up=warm_up),
-        StepSchedule(warm_up=warm_up, every=7),
+        SCHEDULES["warm-up"](warm_up),
+        SCHEDULES["cosine"](warm_up=warm_up),
+        SCHEDULES["step"](warm_up=warm_up, every=7),
     ):
         assert 0 <= schedule.factor(number, rounds) <= 1
         if number <= rounds:
@@ -333,7 +331,7 @@ def test_factors_are_above_0_and_at_most_1(rounds, number, warm_up):
 
 @given(st.integers(2, 300), st.floats(0, 1))
 def test_cosines_fall(rounds, floor):
-    found = factors(CosineSchedule(floor=floor), rounds)
+    found = factors(SCHEDULES["cosine"](floor=floor), rounds)
     assert found[0] == 1
     assert found == sorted(found, reverse=True)
     assert found[-1] >= floor - 1e-12
@@ -360,11 +358,11 @@ def test_cosines_that_have_a_closed_form():
 @pytest.mark.parametrize(
     ("make", "words"),
     [
-        (lambda: WarmUpSchedule(-1), "warm_up"),
-        (lambda: CosineSchedule(floor=1.1), "floor"),
-        (lambda: CosineSchedule(floor=math.nan), "floor"),
-        (lambda: StepSchedule(every=0), "every"),
-        (lambda: StepSchedule(ratio=0.0), "ratio"),
+        (lambda: SCHEDULES["warm-up"](-1), "warm_up"),
+        (lambda: SCHEDULES["cosine"](floor=1.1), "floor"),
+        (lambda: SCHEDULES["cosine"](floor=math.nan), "floor"),
+        (lambda: SCHEDULES["step"](every=0), "every"),
+        (lambda: SCHEDULES["step"](ratio=0.0), "ratio"),
     ],
 )
 def test_what_cannot_be_is_refused_schedules(make, words):
@@ -375,10 +373,10 @@ def test_what_cannot_be_is_refused_schedules(make, words):
 def test_a_plan_multiplies_its_learning_rate():
     plan = Plan(4, 1, learning_rate=0.3)
     assert [plan.step_size(number) for number in range(5)] == [0.3] * 5
-    falling = Plan(4, 1, learning_rate=0.3, schedule=StepSchedule(every=2))
+    falling = Plan(4, 1, learning_rate=0.3, schedule=SCHEDULES["step"](every=2))
     assert [falling.step_size(number) for number in (1, 2, 3, 4)] == [0.3, 0.3, 0.15, 0.15]
 
 
 def test_a_step_size_is_never_0_since_strategies_divide_by_it():
-    plan = Plan(10_000, 1, learning_rate=1.0, schedule=StepSchedule(every=1, ratio=0.1))
+    plan = Plan(10_000, 1, learning_rate=1.0, schedule=SCHEDULES["step"](every=1, ratio=0.1))
     assert plan.step_size(10_000) == SMALLEST_FACTOR

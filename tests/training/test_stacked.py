@@ -12,10 +12,10 @@ from torch import nn
 
 from flamma.errors import ConfigError, FlammaError
 from flamma.models import MODELS, FlatModel, build_model
-from flamma.training import StackedTrainer, TooSlow, TorchTrainer, TrainingJob, devices, stacked
+from flamma.training import StackedTrainer, TooSlow, TorchTrainer, TrainingJob, stacked
 from flamma.training.config import TRAINERS, TrainerSettings, pick_trainer
 from flamma.training.devices import SINGLE_PRECISION, Precision, pick_device, pick_precision
-from flamma.training.stacked import StackedModel
+from flamma.training.stacked import _StackedModel
 from flat_work import work
 
 SHAPE = (2, 16, 16)
@@ -271,7 +271,7 @@ def test_one_client_that_fails_does_not_fail_the_others():
     model = flat(lambda *_: Sensitive(512, CLASSES))
     alone = results(TorchTrainer(model, 4), received, [job(number, 12) for number in range(4)])
     assert all(apart(alone[number], found[number], received) < 1e-5 for number in range(4))
-    assert trainer._most == stacked.MOST_STACKED_CLIENTS
+    assert trainer._most == stacked.MAX_STACKED_CLIENTS
 
 
 @pytest.mark.usefixtures("_one_thread")
@@ -343,10 +343,10 @@ def test_the_memory_of_a_client_is_what_its_layers_keep():
     model = flat("mlp", hidden=[16])
     # Autograd keeps the input, the ReLU's output, the log-probabilities, labels and shares.
     kept = 4 * (512 + 16 + CLASSES) + 8 + 4
-    weights, sample = StackedModel(model, 0.0, SINGLE_PRECISION).bytes_per_client(SHAPE)
+    weights, sample = _StackedModel(model, 0.0, SINGLE_PRECISION).bytes_per_client(SHAPE)
     assert weights == 3 * model.flat.nbytes
     assert kept <= sample / 1.5 <= 1.2 * kept
-    assert StackedModel(model, 0.9, SINGLE_PRECISION).bytes_per_client(SHAPE) == (
+    assert _StackedModel(model, 0.9, SINGLE_PRECISION).bytes_per_client(SHAPE) == (
         4 * model.flat.nbytes,
         sample,
     )
@@ -363,7 +363,7 @@ def test_a_huge_batch_size_takes_no_memory_beyond_the_samples():
 def test_a_stack_is_as_large_as_the_free_memory_allows(monkeypatch):
     client, sample = StackedTrainer(flat("mlp"), SHAPE, 8)._stacked.bytes_per_client(SHAPE)
     each = client + 8 * sample
-    free = 10.5 * each / devices.FREE_MEMORY_SHARE
+    free = 10.5 * each / stacked._FREE_MEMORY_SHARE
     monkeypatch.setattr(stacked, "free_bytes", lambda device: free)
     trainer = StackedTrainer(flat("mlp"), SHAPE, 8)
     assert trainer.width == 10

@@ -15,8 +15,9 @@ from torch.nn.functional import cross_entropy
 
 from flamma.models import FlatModel, build_model
 from flamma.simulation.executor import one_thread
-from flamma.training import BOUND_MARGIN, StackedTrainer, TorchTrainer, TrainingJob
+from flamma.training import StackedTrainer, TorchTrainer, TrainingJob
 from flamma.training.lanes import LanesTrainer, available, instruction_sets
+from flamma.training.torch_trainer import _BOUND_MARGIN
 from flamma.types import TaskVectors
 from flat_work import work
 
@@ -72,10 +73,10 @@ def value(losses, task):
     mean, bound = losses.mean(), task.terms.objective.bound
     if bound == math.inf:
         return mean
-    edge = bound - BOUND_MARGIN
+    edge = bound - _BOUND_MARGIN
     if mean <= edge:
         return -bound * (1 - mean / bound).log()
-    return -bound * math.log(BOUND_MARGIN / bound) + bound / BOUND_MARGIN * (mean - edge)
+    return -bound * math.log(_BOUND_MARGIN / bound) + bound / _BOUND_MARGIN * (mean - edge)
 
 
 def losses_of(weights, x, y):

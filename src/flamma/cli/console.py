@@ -315,7 +315,7 @@ def round_line(record: RoundRecord, rounds: int) -> str:
         kind = record.evaluation.score_kind
         parts.append(f"{kind.name} {kind.text(score)}")
         if variance is not None:
-            parts.append(f"variance {variance:.{'3g' if kind.less_is_better else '1f'}}")
+            parts.append(f"variance {variance:.{'3g' if kind.lower_is_better else '1f'}}")
     if record.evaluation is not None and record.evaluation.sample is not None:
         parts.append(f"of {record.evaluation.sample:,} sampled clients")
     if record.evaluation is not None and record.evaluation.personal:

@@ -301,9 +301,9 @@ def compiler() -> _FactTable:
 
 def _lanes() -> _FactTable:
     """Return whether the compiled trainer can be used, and which instruction sets it has."""
-    from flamma.training.lanes.library import chosen_set, instruction_sets, why_not
+    from flamma.training.lanes.library import chosen_set, instruction_sets, unavailable_reason
 
-    if missing := why_not():
+    if missing := unavailable_reason():
         return {"available": False, "why_not": missing, "instruction_sets": [], "used": None}
     try:
         used, wrong = chosen_set(), None

@@ -1,6 +1,6 @@
-"""Behaviours: what a client tells, does and sends back; honest unless a run says otherwise.
+"""Behaviours: what a client reports, does and sends back; compliant unless configured otherwise.
 
-The server sees only what it is told. Another package adds a behaviour by an entry point of the
+The server sees only what it is sent. Another package adds a behaviour by an entry point of the
 group ``flamma.behaviours`` that names a frozen dataclass derived from :class:`Behaviour`; its
 fields are its options.
 """
@@ -17,7 +17,7 @@ import numpy as np
 
 from flamma.errors import ConfigError
 from flamma.game.model import LARGEST_COST, SMALLEST_COST
-from flamma.io import quoted
+from flamma.io import JsonTable, quoted
 from flamma.numerics import norm, normal
 from flamma.registry import Between, CheckedOptions, Choice, Registry, above, at_least, convert
 from flamma.seeding import stream
@@ -32,21 +32,20 @@ from flamma.types import (
     Update,
 )
 
-# The contract of behaviours: three moments at which a client may depart from the truth.
+# The contract of behaviours: three moments at which a client may deviate.
 
 Respond = Callable[[Terms, Profile], LocalWork]
-"""What a client of the strategy does if it is rational and honest."""
+"""The work of a rational and truthful client of the strategy."""
 
 BestReport = Callable[[Population, int], float]
-"""Returns the cost that a client would best report, if it knew all others' true costs."""
+"""Returns a client's best report of its cost, if it knew the true costs of all clients."""
 
 
 class Notes:
-    """What a client keeps from one round to another; here in memory only.
+    """Vectors that a client stores from one round to another; here in memory only.
 
     A note belongs to the round it was made in, and a client reads the last one of an earlier
-    round: so a run that is interrupted and goes on from an earlier round reads what it read the
-    first time.
+    round: so a run that resumes from an earlier round reads the same notes again.
     """
 
     def __init__(self) -> None:
@@ -64,15 +63,15 @@ class Notes:
 
 @dataclass(frozen=True, eq=False)
 class Introduction:
-    """What a client knows when it introduces itself.
+    """The knowledge of a client when it introduces itself.
 
     Attributes
     ----------
     profile : Profile
         The truth about itself.
     population : Population, optional
-        The truth about all clients, for a liar that knows more than it should; None at a site,
-        which knows only itself.
+        The truth about all clients, for a strategic client that knows more than it should; None
+        at a site, which knows only itself.
     best_report : callable, optional
         The strategy's; None where costs play no role.
     """
@@ -99,8 +98,8 @@ class Encounter:
     group : tuple of int
         The clients that have the same behaviour from the same entry, in order; they may collude.
     selected : tuple of int
-        All clients of the round, when :meth:`Behaviour.effort` is asked; empty before that, for a
-        client is not told who else was selected.
+        All clients of the round for :meth:`Behaviour.effort`; empty before that, for a client
+        does not learn which others were selected.
     """
 
     terms: Terms
@@ -112,12 +111,12 @@ class Encounter:
 
     @cached_property
     def honest(self) -> LocalWork:
-        """What an honest client of this profile does."""
+        """The work of an honest client of this profile."""
         return self.respond(self.terms, self.profile)
 
     def at_cost(self, factor: float) -> LocalWork:
-        """Return what an honest client would do whose cost is this multiple of the true one."""
-        return self.respond(self.terms, with_cost(self.profile, self.profile.cost * factor))
+        """Return the work of an honest client with this multiple of the true cost."""
+        return self.respond(self.terms, _with_cost(self.profile, self.profile.cost * factor))
 
     @property
     def warms_up(self) -> bool:
@@ -132,7 +131,7 @@ class Encounter:
 
 @dataclass(frozen=True)
 class Behaviour(CheckedOptions):
-    """An honest client; others override what they do differently.
+    """An honest client; others override single methods.
 
     All three moments must depend on their arguments alone, so that a run can be repeated. Numbers
     of a model are to be added up by :mod:`flamma.numerics`, and random numbers to be drawn from
@@ -140,51 +139,48 @@ class Behaviour(CheckedOptions):
     """
 
     def tell(self, introduction: Introduction) -> Profile:
-        """Return what the client says of itself when it introduces itself."""
+        """Return the profile that the client reports."""
         return introduction.profile
 
     def act(self, encounter: Encounter) -> LocalWork:
-        """Return what the client really does with an offer; 0 epochs is nothing."""
+        """Return the client's actual work on an offer; 0 epochs is none."""
         return encounter.honest
 
     def send(self, report: Update, encounter: Encounter, received: Params, notes: Notes) -> Update:
-        """Return what the client sends back.
+        """Return the update that the client sends.
 
         Without training, ``report`` has no params and no failure: an honest client abstains.
         """
         return report
 
     def effort(self, task: LocalWork, encounter: Encounter) -> float:
-        """Return what the client's cost is multiplied with: epochs squared times share of data."""
+        """Return the factor of the client's cost: epochs squared times share of data."""
         return task.data.share * task.epochs**2
 
 
-def with_cost(profile: Profile, cost: float) -> Profile:
+def _with_cost(profile: Profile, cost: float) -> Profile:
     """Return the profile with another cost, the nearest one that a game can have."""
     return replace(profile, cost=float(np.clip(cost, SMALLEST_COST, LARGEST_COST)))
 
 
-# What several behaviours are made of: claims, noise, and checks of their options.
+# Parts of several behaviours: claims, noise, and checks of options.
 
-Claim = Annotated[int | Literal["honest", "most"], at_least(1)]
-"""The epochs that a client says it did.
+_Claim = Annotated[int | Literal["honest", "most"], at_least(1)]
+"""The epochs that a client claims.
 
-A number; what an honest client would have done; or what one would whose work costs nothing, which
-is the most that the strategy pays for.
+A number; those of an honest client; or those of a client without costs, which is the most that the
+strategy pays for.
 """
 
 
-def claim(claimed: Claim, encounter: Encounter) -> int:
-    """Return the epochs that a client says it did; 0 where it does not even pretend to work.
-
-    The warm-up is not paid for, so nothing but the honest number is said there.
-    """
+def _claim(claimed: _Claim, encounter: Encounter) -> int:
+    """Return the epochs that a client claims; the warm-up is not paid for, so never more there."""
     if encounter.warms_up or claimed == "honest":
         return encounter.honest.epochs
     return encounter.at_cost(0).epochs if claimed == "most" else claimed
 
 
-def noise_of(encounter: Encounter, like: Params, length: float, shared: bool = False) -> Params:
+def _noise_of(encounter: Encounter, like: Params, length: float, shared: bool = False) -> Params:
     """Return Gaussian noise of a given expected length, keyed by round and client or group."""
     drawn = normal(encounter.rng(shared), like.size)
     with np.errstate(over="ignore", invalid="ignore"):  # the length may be that of anything
@@ -192,87 +188,83 @@ def noise_of(encounter: Encounter, like: Params, length: float, shared: bool = F
         return scaled.astype(np.float32)
 
 
-def moved(received: Params, move: Params) -> Params:
+def _moved(received: Params, move: Params) -> Params:
     """Return the received model moved a way; what leaves the range of numbers is infinite."""
     with np.errstate(over="ignore", invalid="ignore"):
         return received + move
 
 
-def update_of(params: Params, received: Params) -> Params:
+def _update_of(params: Params, received: Params) -> Params:
     """Return how far a model was moved by training."""
     with np.errstate(over="ignore", invalid="ignore"):
         return params - received
 
 
-# Clients that work honestly and lie about themselves: their costs, samples and losses.
+# Clients that work honestly and misreport: their costs, samples and losses.
 
 
 @dataclass(frozen=True)
-class CostLiar(Behaviour):
-    """Reports another cost than it has, and then plays as is best at its true one.
+class _CostLiar(Behaviour):
+    """Misreports its cost, and then plays its best response at the true one.
 
     Parameters
     ----------
     factor : float or "best"
-        What the true cost is multiplied with; ``best`` is what pays most in the strategy's game
-        of all clients if each contributes fully and the others tell the truth.
+        Multiplies the true cost; ``best`` is the best misreport in the strategy's game of all
+        clients if each contributes fully and the other clients are truthful.
     """
 
     factor: Annotated[float | Literal["best"], above(0)] = 0.5
 
     def tell(self, introduction: Introduction) -> Profile:
-        """Tell another cost."""
         profile, population = introduction.profile, introduction.population
         if self.factor != "best":
-            return with_cost(profile, profile.cost * self.factor)
+            return _with_cost(profile, profile.cost * self.factor)
         if population is None:
             raise ConfigError(
                 'factor = "best" needs the other clients\' costs, which a site does not know: give '
                 "a number."
             )
         best = introduction.best_report
-        return profile if best is None else with_cost(profile, best(population, profile.client))
+        return profile if best is None else _with_cost(profile, best(population, profile.client))
 
 
 @dataclass(frozen=True)
-class Imitator(Behaviour):
-    """Reports the truth and plays as a client of another cost would, to be taken for it later.
+class _Imitator(Behaviour):
+    """Reports the truth and plays like a client of another cost, to be mistaken for it later.
 
     Parameters
     ----------
     factor : float
-        What the true cost is multiplied with; above 1 it works less than is best for it.
+        Multiplies the true cost; above 1 it works less than its best response.
     """
 
     factor: Annotated[float, above(0)] = 2.0
 
     def act(self, encounter: Encounter) -> LocalWork:
-        """Respond as the other client would."""
         return encounter.at_cost(self.factor)
 
 
 @dataclass(frozen=True)
-class DataInflater(Behaviour):
-    """Says that it has more samples than it has.
+class _DataInflater(Behaviour):
+    """Reports more samples than it has.
 
     Parameters
     ----------
     factor : float
-        What the number of samples is multiplied with.
+        Multiplies the number of samples.
     from_start : bool
-        Whether it says so when it introduces itself, or only in its answers.
+        Whether it does so when it introduces itself, or only in its updates.
     """
 
     factor: Annotated[float, above(0)] = 10.0
     from_start: bool = True
 
     def tell(self, introduction: Introduction) -> Profile:
-        """Tell more samples."""
         profile = introduction.profile
         return replace(profile, samples=self._more(profile)) if self.from_start else profile
 
     def send(self, report: Update, encounter: Encounter, received: Params, notes: Notes) -> Update:
-        """Repeat the lie."""
         return replace(report, samples=self._more(encounter.profile))
 
     def _more(self, profile: Profile) -> int:
@@ -280,27 +272,26 @@ class DataInflater(Behaviour):
 
 
 @dataclass(frozen=True)
-class LossInflater(Behaviour):
-    """Says that the model is worse for it than it is, to weigh more.
+class _LossInflater(Behaviour):
+    """Reports a larger loss of the model, to get more weight.
 
     Parameters
     ----------
     factor : float
-        What the loss is multiplied with.
+        Multiplies the loss.
     """
 
     factor: Annotated[float, above(0)] = 10.0
 
     def send(self, report: Update, encounter: Encounter, received: Params, notes: Notes) -> Update:
-        """Tell another loss; one that the server did not ask for is not told."""
         return replace(report, loss=report.loss * self.factor)
 
 
-# Clients that are paid for work they do not do, or not all of it, or do once for several.
+# Free-riding clients: no work, partial work, or shared work.
 
 
 @dataclass(frozen=True)
-class FreeRider(Behaviour):
+class _FreeRider(Behaviour):
     """Does not train, sends something that costs nothing, and claims to have worked.
 
     Parameters
@@ -320,29 +311,25 @@ class FreeRider(Behaviour):
 
     sends: Literal["received", "noise", "repeat"] = "received"
     noise: Annotated[float, above(0)] = 1e-3
-    claimed: Claim = "honest"
+    claimed: _Claim = "honest"
     loss: Annotated[float, above(0)] = 1.0
     colluding: bool = False
 
     def act(self, encounter: Encounter) -> LocalWork:
-        """Do nothing; a repeater needs something to repeat, so it trains in the warm-up."""
-        if self.sends == "repeat" and encounter.warms_up:
+        if self.sends == "repeat" and encounter.warms_up:  # it needs something to repeat
             return encounter.honest
-        return nothing(encounter)
+        return _nothing(encounter)
 
     def send(self, report: Update, encounter: Encounter, received: Params, notes: Notes) -> Update:
-        """Send what costs nothing."""
         if report.params is not None:
-            notes.write(report.client, encounter.terms.round, update_of(report.params, received))
+            notes.write(report.client, encounter.terms.round, _update_of(report.params, received))
             return report
-        claimed = claim(self.claimed, encounter)
+        claimed = _claim(self.claimed, encounter)
         if report.failure or not (claimed or encounter.warms_up):
             return report
-        params = (
-            received.copy()
-            if self.sends == "received"
-            else self._made_up(encounter, received, notes)
-        )
+        params = received.copy()
+        if self.sends != "received":
+            params = self._made_up(encounter, received, notes)
         loss = self.loss if encounter.terms.report_loss == "received" else report.loss
         return replace(report, params=params, epochs=claimed, loss=loss)
 
@@ -350,15 +337,15 @@ class FreeRider(Behaviour):
         client, number = encounter.terms.client, encounter.terms.round
         before = notes.read(client, number) if self.sends == "repeat" else None
         if before is not None:
-            return moved(received, before)
-        noise = noise_of(encounter, received, self.noise * norm(received), shared=self.colluding)
+            return _moved(received, before)
+        noise = _noise_of(encounter, received, self.noise * norm(received), shared=self.colluding)
         if self.sends == "repeat":
             notes.write(client, number, noise)
-        return moved(received, noise)
+        return _moved(received, noise)
 
 
 @dataclass(frozen=True)
-class EpochFaker(Behaviour):
+class _EpochFaker(Behaviour):
     """Trains fewer epochs than it claims.
 
     Parameters
@@ -371,25 +358,23 @@ class EpochFaker(Behaviour):
     """
 
     done: Annotated[int | Literal["honest"], at_least(1)] = 1
-    claimed: Claim = "honest"
+    claimed: _Claim = "honest"
 
     def act(self, encounter: Encounter) -> LocalWork:
-        """Do less than it will claim; the warm-up is done honestly."""
         if encounter.warms_up:
             return encounter.honest
         done = encounter.honest.epochs if isinstance(self.done, str) else self.done
-        return replace(encounter.honest, epochs=min(done, claim(self.claimed, encounter)))
+        return replace(encounter.honest, epochs=min(done, _claim(self.claimed, encounter)))
 
     def send(self, report: Update, encounter: Encounter, received: Params, notes: Notes) -> Update:
-        """Claim more."""
         if report.params is None or encounter.warms_up:
             return report
-        return replace(report, epochs=claim(self.claimed, encounter))
+        return replace(report, epochs=_claim(self.claimed, encounter))
 
 
 @dataclass(frozen=True)
-class PartTrainer(Behaviour):
-    """Trains on a share of its data and says that it was all, as often as is best at that cost.
+class _PartTrainer(Behaviour):
+    """Trains on a fraction of its data and claims all, with the best response at that cost.
 
     Parameters
     ----------
@@ -400,38 +385,36 @@ class PartTrainer(Behaviour):
     share: Annotated[float, Between(0, 1, without="low")] = 0.5
 
     def act(self, encounter: Encounter) -> LocalWork:
-        """Train on the first samples only; an epoch then costs that share of the true cost."""
+        # An epoch costs that share of the true cost.
         return replace(encounter.at_cost(self.share), data=DataUse(share=self.share))
 
 
 @dataclass(frozen=True)
-class Sybil(Behaviour):
+class _Sybil(Behaviour):
     """One client under several names: all train on the first one's data, at the cost of one.
 
-    The clients of one entry of ``[behaviours]`` are one client. Where the first of those that are
-    selected has trained, the others send the same update.
+    All client ids in one ``[behaviours]`` entry are Sybil identities of one real client. Once the
+    first selected one has trained, the others send the same update.
     """
 
     def act(self, encounter: Encounter) -> LocalWork:
-        """Train on the data of the first of the group."""
         owner = min(encounter.group, default=encounter.terms.client)
         return replace(encounter.honest, data=DataUse(owner=owner))
 
     def effort(self, task: LocalWork, encounter: Encounter) -> float:
-        """Count the work once among those that are selected."""
         present = [c for c in encounter.group if c in encounter.selected]
         first = min(present, default=encounter.terms.client)
         return super().effort(task, encounter) if encounter.terms.client == first else 0.0
 
 
 @dataclass(frozen=True)
-class Dropper(Behaviour):
-    """Takes the model and, more or less often, does not answer.
+class _Dropper(Behaviour):
+    """Receives the model and, with some probability, does not respond.
 
     Parameters
     ----------
     rate : float
-        How likely it is not to answer in a round.
+        The probability of no response in a round.
     colluding : bool
         Whether all clients of this entry stay away in the same rounds.
     """
@@ -440,11 +423,9 @@ class Dropper(Behaviour):
     colluding: bool = False
 
     def act(self, encounter: Encounter) -> LocalWork:
-        """Do nothing if it will not answer."""
-        return nothing(encounter) if self._drops(encounter) else encounter.honest
+        return _nothing(encounter) if self._drops(encounter) else encounter.honest
 
     def send(self, report: Update, encounter: Encounter, received: Params, notes: Notes) -> Update:
-        """Fail in place of an answer."""
         if not self._drops(encounter):
             return report
         return replace(report, params=None, epochs=0, loss=math.nan, failure="no answer")
@@ -453,40 +434,39 @@ class Dropper(Behaviour):
         return bool(encounter.rng(self.colluding).random() < self.rate)
 
 
-def nothing(encounter: Encounter) -> LocalWork:
+def _nothing(encounter: Encounter) -> LocalWork:
     """Return the task of a client that does not train."""
     terms = replace(encounter.terms, batches=None)
     return replace(encounter.honest, terms=terms, epochs=0)
 
 
-# Clients that want to do harm: they train, and send something else.
+# Malicious clients: they train, and send something else.
 
 
 @dataclass(frozen=True)
-class SignFlip(Behaviour):
+class _SignFlip(Behaviour):
     """Sends the opposite of its update.
 
     Parameters
     ----------
     factor : float
-        How many times as long it is.
+        Multiplies its length.
     """
 
     factor: Annotated[float, above(0)] = 1.0
 
     def send(self, report: Update, encounter: Encounter, received: Params, notes: Notes) -> Update:
-        """Turn the update around."""
-        return multiplied(report, received, -self.factor)
+        return _multiplied(report, received, -self.factor)
 
 
 @dataclass(frozen=True)
-class ScaledUpdate(Behaviour):
-    """Sends a longer update than it trained, so that the model becomes its own.
+class _ScaledUpdate(Behaviour):
+    """Sends a longer update than it trained, to replace the model by its local one.
 
     Parameters
     ----------
     factor : float
-        How many times as long it is.
+        Multiplies its length.
     colluding : bool
         Whether the clients of this entry share the factor, so that each stands out less.
     """
@@ -495,22 +475,20 @@ class ScaledUpdate(Behaviour):
     colluding: bool = False
 
     def send(self, report: Update, encounter: Encounter, received: Params, notes: Notes) -> Update:
-        """Stretch the update."""
         sharing = len(encounter.group) if self.colluding and encounter.group else 1
-        return multiplied(report, received, self.factor / sharing)
+        return _multiplied(report, received, self.factor / sharing)
 
 
 @dataclass(frozen=True)
-class LabelFlip(Behaviour):
+class _LabelFlip(Behaviour):
     """Trains on its data with wrong labels: class k is called ``classes - 1 - k``."""
 
     def act(self, encounter: Encounter) -> LocalWork:
-        """Train on wrong labels."""
         return replace(encounter.honest, data=DataUse(flips_labels=True))
 
 
 @dataclass(frozen=True)
-class GaussianNoise(Behaviour):
+class _GaussianNoise(Behaviour):
     """Sends noise in place of its update.
 
     Parameters
@@ -525,76 +503,71 @@ class GaussianNoise(Behaviour):
     colluding: bool = False
 
     def send(self, report: Update, encounter: Encounter, received: Params, notes: Notes) -> Update:
-        """Replace the update by noise."""
         if report.params is None:
             return report
-        length = self.factor * norm(update_of(report.params, received))
-        noise = noise_of(encounter, received, length, shared=self.colluding)
-        return replace(report, params=moved(received, noise))
+        length = self.factor * norm(_update_of(report.params, received))
+        noise = _noise_of(encounter, received, length, shared=self.colluding)
+        return replace(report, params=_moved(received, noise))
 
 
-def multiplied(report: Update, received: Params, factor: float) -> Update:
+def _multiplied(report: Update, received: Params, factor: float) -> Update:
     """Return a report whose update is multiplied with a factor."""
     if report.params is None:
         return report
     with np.errstate(over="ignore", invalid="ignore"):
-        move = np.float32(factor) * update_of(report.params, received)
-    return replace(report, params=moved(received, move))
+        move = np.float32(factor) * _update_of(report.params, received)
+    return replace(report, params=_moved(received, move))
 
 
 # All behaviours by name.
-
-LIARS = "flamma.clients.behaviours"
-SHIRKERS = "flamma.clients.behaviours"
-ATTACKERS = "flamma.clients.behaviours"
 
 BEHAVIOURS: Registry[type[Behaviour]] = Registry(
     "behaviour",
     "flamma.behaviours",
     {
         "honest": Behaviour,
-        "cost-liar": f"{LIARS}:CostLiar",
-        "imitator": f"{LIARS}:Imitator",
-        "data-inflater": f"{LIARS}:DataInflater",
-        "loss-inflater": f"{LIARS}:LossInflater",
-        "free-rider": f"{SHIRKERS}:FreeRider",
-        "epoch-faker": f"{SHIRKERS}:EpochFaker",
-        "part-trainer": f"{SHIRKERS}:PartTrainer",
-        "sybil": f"{SHIRKERS}:Sybil",
-        "dropper": f"{SHIRKERS}:Dropper",
-        "sign-flip": f"{ATTACKERS}:SignFlip",
-        "scaled-update": f"{ATTACKERS}:ScaledUpdate",
-        "label-flip": f"{ATTACKERS}:LabelFlip",
-        "gaussian-noise": f"{ATTACKERS}:GaussianNoise",
+        "cost-liar": _CostLiar,
+        "imitator": _Imitator,
+        "data-inflater": _DataInflater,
+        "loss-inflater": _LossInflater,
+        "free-rider": _FreeRider,
+        "epoch-faker": _EpochFaker,
+        "part-trainer": _PartTrainer,
+        "sybil": _Sybil,
+        "dropper": _Dropper,
+        "sign-flip": _SignFlip,
+        "scaled-update": _ScaledUpdate,
+        "label-flip": _LabelFlip,
+        "gaussian-noise": _GaussianNoise,
     },
 )
 """All behaviours by name."""
 
 
-# Which clients have which behaviour, as the table ``[behaviours]`` says.
+# The behaviours of clients, by the table ``[behaviours]``.
 
 
 @dataclass(frozen=True)
 class BehaviourAssignment:
-    """A behaviour and the clients that have it: how many, what share, or which ones.
+    """A behaviour and its clients: their number, their share, or a list.
 
-    ``key`` is what the configuration calls it, which need not be the behaviour's name.
+    ``key`` is its name in the configuration, which need not be the behaviour's name.
     """
 
     behaviour: Choice
     clients: int | float | tuple[int, ...]
     key: str
 
-    def as_table(self) -> dict[str, Any]:
+    def as_table(self) -> JsonTable:
         """Return it as a configuration writes it."""
         own = {"clients": self.clients, **self.behaviour.options}
         return own if self.key == self.behaviour.name else {"name": self.behaviour.name, **own}
 
 
 def read_assignments(table: Any) -> tuple[BehaviourAssignment, ...]:
-    """Return what the table ``[behaviours]`` says: by name, the clients and the options.
+    """Return the entries of the table ``[behaviours]``: by name, the clients and the options.
 
-    An entry may have another key if it says its ``name``, so that a behaviour can be had twice.
+    An entry may have another key if it has a ``name``, so that a behaviour can occur twice.
 
     Examples
     --------
@@ -625,15 +598,8 @@ def assign(
 ) -> dict[int, Behaviour]:
     """Return the behaviour of every client that is not honest.
 
-    Where a number or a share of clients is asked for, they are drawn by the seed, never one that
-    has a behaviour already. Clients that are assigned ``honest`` are like those that are not
-    assigned anything, but no later entry draws them.
-
-    Raises
-    ------
-    ConfigError
-        If there are not so many clients, a client is given two behaviours, or an option has an
-        impossible value.
+    A number or a share of clients is sampled by the seed, among those without a behaviour.
+    ``honest`` clients are like unassigned ones, but no later entry samples them.
     """
     found: dict[int, Behaviour] = {}
     for number, assignment in enumerate(assignments):
@@ -657,13 +623,7 @@ def assign(
 
 
 def make_behaviour(choice: Choice, where: str) -> Behaviour:
-    """Return a behaviour with its options.
-
-    Raises
-    ------
-    ConfigError
-        If an option has an impossible value; ``where`` says in which table.
-    """
+    """Return a behaviour with its options."""
     try:
         made: Behaviour = BEHAVIOURS.bind(choice)()
     except ConfigError as error:

@@ -1,4 +1,4 @@
-"""What local epochs cost each client: given, drawn, measured, or read from a file.
+"""Costs and speeds of clients: given, sampled, measured, or read from a file.
 
 A cost c is in units of utility per squared epoch: τ local epochs cost a client c τ². A kind of
 costs is a function of the clients whose keyword parameters are its options. Another package adds
@@ -23,26 +23,14 @@ from flamma.registry import Choice, Registry, above, at_least, read_options
 from flamma.seeding import stream
 from flamma.types import Floats, Ints
 
-# Clients from a CSV file: what each contributes, what it costs and, optionally, its name.
-
-_LONGEST_NAME = 60
-"""The most characters of a client's name."""
+# Clients from a CSV file: their contributions, costs and, optionally, names.
 
 
 def read_clients(path: Path) -> tuple[list[str], list[float], list[float]]:
-    """Return names, contributions and costs of the clients in a CSV file.
-
-    Raises
-    ------
-    InputFileError
-        If the file cannot be read, lacks a column, or has a cell that is not a number; the
-        message names the line.
-    """
+    """Return names, contributions and costs of the clients in a CSV file."""
     table = read_csv(read_text(path), str(path), ("contribution", "cost"))
     given = table.columns.get("name", [""] * len(table.lines))
-    names = [
-        printable(name, _LONGEST_NAME) or f"client {client}" for client, name in enumerate(given)
-    ]
+    names = [printable(name, 60) or f"client {client}" for client, name in enumerate(given)]
     contributions = _numbers(table, "contribution", 0, 1, "lie in [0, 1]")
     return names, contributions, _numbers(table, "cost")
 
@@ -68,7 +56,7 @@ def _numbers(
     return numbers
 
 
-DEFAULT_VALUE = 0.1
+_DEFAULT_VALUE = 0.1
 
 
 @dataclass(frozen=True, eq=False)
@@ -78,7 +66,7 @@ class CostedClients:
     Attributes
     ----------
     count : int
-        How many clients there are.
+        The number of clients.
     seed : int
         The seed of the experiment.
     seconds_per_epoch : callable, optional
@@ -93,12 +81,8 @@ class CostedClients:
     clock_seconds: Floats | None = None
 
 
-CostKind = Callable[..., Floats]
-"""``(clients, **options) -> costs``, one per client."""
-
-
-def constant(
-    clients: CostedClients, *, value: Annotated[float, above(0)] = DEFAULT_VALUE
+def _constant(
+    clients: CostedClients, *, value: Annotated[float, above(0)] = _DEFAULT_VALUE
 ) -> Floats:
     """Give every client the same cost.
 
@@ -110,10 +94,10 @@ def constant(
     return np.full(clients.count, value, dtype=np.float64)
 
 
-def lognormal(
+def _lognormal(
     clients: CostedClients,
     *,
-    value: Annotated[float, above(0)] = DEFAULT_VALUE,
+    value: Annotated[float, above(0)] = _DEFAULT_VALUE,
     spread: Annotated[float, at_least(0)] = 0.5,
 ) -> Floats:
     """Draw costs around a median; a client's cost does not depend on how many others there are.
@@ -125,10 +109,10 @@ def lognormal(
     spread : float
         The standard deviation of the logarithm of a cost; 0 makes all equal.
     """
-    return around_median("costs", clients.seed, clients.count, value, spread)
+    return _around_median("costs", clients.seed, clients.count, value, spread)
 
 
-def around_median(what: str, seed: int, count: int, median: float, spread: float) -> Floats:
+def _around_median(what: str, seed: int, count: int, median: float, spread: float) -> Floats:
     """Draw positive numbers around a median, by a stream of their own.
 
     ``spread`` is the standard deviation of their logarithm.
@@ -137,8 +121,8 @@ def around_median(what: str, seed: int, count: int, median: float, spread: float
     return drawn
 
 
-def measured(
-    clients: CostedClients, *, value: Annotated[float, above(0)] = DEFAULT_VALUE
+def _measured(
+    clients: CostedClients, *, value: Annotated[float, above(0)] = _DEFAULT_VALUE
 ) -> Floats:
     """Time an epoch of each client, and charge for the seconds.
 
@@ -159,8 +143,8 @@ def measured(
     return costs
 
 
-def by_clock(
-    clients: CostedClients, *, value: Annotated[float, above(0)] = DEFAULT_VALUE
+def _by_clock(
+    clients: CostedClients, *, value: Annotated[float, above(0)] = _DEFAULT_VALUE
 ) -> Floats:
     """Charge for the virtual seconds of an epoch, by the table ``[clock]``.
 
@@ -177,7 +161,7 @@ def by_clock(
     return costs
 
 
-def from_csv(clients: CostedClients, *, file: str = "") -> Floats:
+def _from_csv(clients: CostedClients, *, file: str = "") -> Floats:
     """Read the column ``cost`` of a CSV file with one line per client.
 
     Parameters
@@ -188,37 +172,30 @@ def from_csv(clients: CostedClients, *, file: str = "") -> Floats:
     if not file:
         raise ConfigError("csv costs need the path of a file with the column cost: costs.file.")
     costs = _numbers(read_csv(read_text(Path(file)), file, ["cost"]), "cost")
-    return one_for_each(file, "costs", costs, clients.count)
+    return _one_for_each(file, "costs", costs, clients.count)
 
 
-def one_for_each(where: str, what: str, values: Sequence[float], clients: int) -> Floats:
-    """Return what a file or a list has for each client.
-
-    Raises
-    ------
-    ConfigError
-        If it is not one number for each of them.
-    """
+def _one_for_each(where: str, what: str, values: Sequence[float], clients: int) -> Floats:
+    """Return the numbers of a file or a list as an array."""
     if len(values) != clients:
         raise ConfigError(
-            f"{where} has the {what} of {len(values)} clients, but there are {clients}: make "
-            f"them equally many."
+            f"{where} lists {what} for {len(values)} clients, but the federation has {clients}."
         )
     return np.array(values, dtype=np.float64)
 
 
-COSTS: Registry[CostKind] = Registry(
+COSTS: Registry[Callable[..., Floats]] = Registry(
     "kind of costs",
     "flamma.costs",
     {
-        "constant": constant,
-        "lognormal": lognormal,
-        "measured": measured,
-        "csv": from_csv,
-        "clock": by_clock,
+        "constant": _constant,
+        "lognormal": _lognormal,
+        "measured": _measured,
+        "csv": _from_csv,
+        "clock": _by_clock,
     },
 )
-"""The kinds of costs by name."""
+"""The kinds of costs by name: ``(clients, **options) -> costs``, one per client."""
 
 
 def true_costs(kind: Choice, clients: CostedClients) -> Floats:
@@ -252,20 +229,20 @@ def true_costs(kind: Choice, clients: CostedClients) -> Floats:
     return costs
 
 
-# How fast clients are in virtual time: given, drawn, measured, or read from a file.
+# Speeds of clients in virtual time.
 #
 # A client's speed is the seconds that it takes for one training sample in one epoch. A kind of
 # speeds is a function of the clients whose keyword parameters are its options. Another package
 # adds one by an entry point of the group ``flamma.speeds``.
 
-DEFAULT_SECONDS = 0.001
-"""Seconds for a sample, where a kind of speeds is not told otherwise."""
+_DEFAULT_SECONDS = 0.001
+"""Default seconds for a sample."""
 
 SPEED_COLUMN = "seconds_per_sample"
 """The column of a file with clients' speeds."""
 
-LONGEST_SECONDS = 1e9
-"""The most seconds for a sample, some thirty years."""
+_MAX_SECONDS = 1e9
+"""Upper bound of the seconds for a sample, some thirty years."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -287,12 +264,8 @@ class PacedClients:
     seconds_per_epoch: Callable[[], Floats] | None = None
 
 
-SpeedKind = Callable[..., Floats]
-"""``(clients, **options) -> seconds per sample``, one per client."""
-
-
-def constant_speed(
-    clients: PacedClients, *, seconds_per_sample: Annotated[float, above(0)] = DEFAULT_SECONDS
+def _constant_speed(
+    clients: PacedClients, *, seconds_per_sample: Annotated[float, above(0)] = _DEFAULT_SECONDS
 ) -> Floats:
     """Give every client the same speed.
 
@@ -304,10 +277,10 @@ def constant_speed(
     return np.full(clients.samples.size, seconds_per_sample, dtype=np.float64)
 
 
-def lognormal_speed(
+def _lognormal_speed(
     clients: PacedClients,
     *,
-    seconds_per_sample: Annotated[float, above(0)] = DEFAULT_SECONDS,
+    seconds_per_sample: Annotated[float, above(0)] = _DEFAULT_SECONDS,
     spread: Annotated[float, at_least(0)] = 0.5,
 ) -> Floats:
     """Draw speeds around a median; a client's speed does not depend on how many others there are.
@@ -320,10 +293,10 @@ def lognormal_speed(
         The standard deviation of their logarithm; 0 makes all clients equally fast.
     """
     count = clients.samples.size
-    return around_median("speeds", clients.seed, count, seconds_per_sample, spread)
+    return _around_median("speeds", clients.seed, count, seconds_per_sample, spread)
 
 
-def listed_speed(clients: PacedClients, *, seconds_per_sample: tuple[float, ...] = ()) -> Floats:
+def _listed_speed(clients: PacedClients, *, seconds_per_sample: tuple[float, ...] = ()) -> Floats:
     """Take speeds from a list.
 
     Parameters
@@ -331,10 +304,10 @@ def listed_speed(clients: PacedClients, *, seconds_per_sample: tuple[float, ...]
     seconds_per_sample : list of float
         Seconds for one sample in one epoch, one entry per client.
     """
-    return one_for_each("the list", "speeds", seconds_per_sample, clients.samples.size)
+    return _one_for_each("the list", "speeds", seconds_per_sample, clients.samples.size)
 
 
-def speed_from_csv(clients: PacedClients, *, file: str = "") -> Floats:
+def _speed_from_csv(clients: PacedClients, *, file: str = "") -> Floats:
     """Read the column ``seconds_per_sample`` of a CSV file with one line per client.
 
     Parameters
@@ -347,10 +320,10 @@ def speed_from_csv(clients: PacedClients, *, file: str = "") -> Floats:
             f"csv speeds need the path of a file with the column {SPEED_COLUMN}: clock.speeds.file."
         )
     table = read_csv(read_text(Path(file)), file, [SPEED_COLUMN])
-    return one_for_each(file, "speeds", _numbers(table, SPEED_COLUMN), clients.samples.size)
+    return _one_for_each(file, "speeds", _numbers(table, SPEED_COLUMN), clients.samples.size)
 
 
-def measured_speed(clients: PacedClients, *, slowdown: Annotated[float, above(0)] = 1.0) -> Floats:
+def _measured_speed(clients: PacedClients, *, slowdown: Annotated[float, above(0)] = 1.0) -> Floats:
     """Time an epoch on this machine; all clients have that speed.
 
     Parameters
@@ -365,18 +338,18 @@ def measured_speed(clients: PacedClients, *, slowdown: Annotated[float, above(0)
     return np.full(clients.samples.size, slowdown * seconds)
 
 
-SPEEDS: Registry[SpeedKind] = Registry(
+SPEEDS: Registry[Callable[..., Floats]] = Registry(
     "kind of speeds",
     "flamma.speeds",
     {
-        "constant": constant_speed,
-        "lognormal": lognormal_speed,
-        "list": listed_speed,
-        "csv": speed_from_csv,
-        "measured": measured_speed,
+        "constant": _constant_speed,
+        "lognormal": _lognormal_speed,
+        "list": _listed_speed,
+        "csv": _speed_from_csv,
+        "measured": _measured_speed,
     },
 )
-"""The kinds of speeds by name."""
+"""The kinds of speeds by name: ``(clients, **options) -> seconds per sample``, one per client."""
 
 
 def true_speeds(kind: Choice, clients: PacedClients) -> Floats:
@@ -401,9 +374,9 @@ def true_speeds(kind: Choice, clients: PacedClients) -> Floats:
     if speeds.shape != clients.samples.shape:
         raise ConfigError(f"{kind.name} speeds must be one for each of the clients.")
     for client, seconds in enumerate(speeds.tolist()):
-        if not (math.isfinite(seconds) and 0 < seconds <= LONGEST_SECONDS):
+        if not (math.isfinite(seconds) and 0 < seconds <= _MAX_SECONDS):
             raise ConfigError(
-                f"{kind.name} speeds must be above 0 and at most {LONGEST_SECONDS:g} seconds per "
+                f"{kind.name} speeds must be above 0 and at most {_MAX_SECONDS:g} seconds per "
                 f"sample, but client {client} has {seconds:g}."
             )
     return speeds

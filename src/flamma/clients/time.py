@@ -1,8 +1,7 @@
-"""What goes wrong with clients: some are away, some are late, some fail.
+"""Simulated faults and virtual time: clients that are unavailable, late or fail.
 
-A client's luck depends on the seed, the round and its own number, never on who else is there or
-selected. It is one uniform number held against the probability, so a client that is away at a
-low dropout is away at every higher one.
+A client's faults depend on the seed, the round and its number, never on other clients. One uniform
+draw is compared with the probability, so failures are nested across rates (common random numbers).
 """
 
 from __future__ import annotations
@@ -10,33 +9,34 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, fields
-from typing import Annotated, Any, NamedTuple
+from typing import Annotated, NamedTuple
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from flamma.clients.costs import SPEEDS
 from flamma.errors import ConfigError, Key
+from flamma.io import JsonTable
 from flamma.registry import Between, CheckedOptions, Choice, above
 from flamma.seeding import stream
 from flamma.types import Floats, Ints, LocalWork, Terms
 
-Flags = NDArray[np.bool_]
+_Flags = NDArray[np.bool_]
 
-SIMULATED_LATE = "late (simulated)"
-"""Why a client gives no answer that was too late by simulated faults or the virtual clock."""
+_SIMULATED_LATE = "late (simulated)"
+"""The failure of a client that is too late by simulated faults or the virtual clock."""
 
 
 @dataclass(frozen=True)
 class Faults(CheckedOptions, within="faults."):
-    """How likely each mishap is, for every client and in every round alike.
+    """Probabilities of faults, the same for every client and round.
 
     Each probability lies in [0, 1).
 
     Parameters
     ----------
     dropout : float
-        The probability that a client is away and cannot be selected.
+        The probability that a client is unavailable and cannot be selected.
     stragglers : float
         The probability that a selected client is too late.
     failures : float
@@ -54,51 +54,51 @@ class Faults(CheckedOptions, within="faults."):
     >>> Faults(dropout=1.0)
     Traceback (most recent call last):
     ...
-    flamma.errors.ConfigError: dropout must be a probability in [0, 1), not 1.0.
+    flamma.errors.ConfigError: faults.dropout must lie in [0, 1), not 1.
     """
 
     dropout: Annotated[float, Between(0, 1, without="high")] = 0.0
     stragglers: Annotated[float, Between(0, 1, without="high")] = 0.0
     failures: Annotated[float, Between(0, 1, without="high")] = 0.0
 
-    def available(self, seed: int, round: int, clients: int) -> Flags:
+    def available(self, seed: int, round: int, clients: int) -> _Flags:
         """Return which of all clients can be selected this round; at least one always can.
 
-        If no client would be left, the one that came nearest stays.
+        If no client would be left, the one with the largest draw stays.
         """
         luck = _luck(seed, "availability", round, clients)
-        present: Flags = luck >= self.dropout
+        present: _Flags = luck >= self.dropout
         if clients > 0 and not present.any():
             present[np.argmax(luck)] = True
         return present
 
-    def late(self, seed: int, round: int, clients_selected: ArrayLike) -> Flags:
+    def late(self, seed: int, round: int, clients_selected: ArrayLike) -> _Flags:
         """Return which of the selected clients, given by number, are too late."""
-        return _struck(seed, "stragglers", round, clients_selected, self.stragglers)
+        return _fail(seed, "stragglers", round, clients_selected, self.stragglers)
 
-    def fails(self, seed: int, round: int, clients_selected: ArrayLike) -> Flags:
+    def fails(self, seed: int, round: int, clients_selected: ArrayLike) -> _Flags:
         """Return which of the selected clients, given by number, fail."""
-        return _struck(seed, "failures", round, clients_selected, self.failures)
+        return _fail(seed, "failures", round, clients_selected, self.failures)
 
-    def strike(self, seed: int, round: int, selected: Sequence[int]) -> dict[int, str]:
-        """Return which of the selected clients give no answer, and why."""
+    def simulated_failures(self, seed: int, round: int, selected: Sequence[int]) -> dict[int, str]:
+        """Return the selected clients that do not respond, with the reasons."""
         who: Ints = np.array(selected, dtype=np.int64)
         late, fails = self.late(seed, round, who), self.fails(seed, round, who)
         return {
-            int(client): SIMULATED_LATE if is_late else "failed (simulated)"
+            int(client): _SIMULATED_LATE if is_late else "failed (simulated)"
             for client, is_late, is_broken in zip(who, late, fails, strict=True)
             if is_late or is_broken
         }
 
 
-def _struck(seed: int, purpose: str, number: int, clients: ArrayLike, share: float) -> Flags:
+def _fail(seed: int, purpose: str, number: int, clients: ArrayLike, share: float) -> _Flags:
     who: Ints = np.asarray(clients, dtype=np.int64).reshape(-1)
     if who.size and who.min() < 0:
         raise ValueError(f"clients are numbered from 0, but {who.min()} was selected.")
     if share == 0 or who.size == 0:
         return np.zeros(who.size, dtype=np.bool_)
-    struck: Flags = _luck(seed, purpose, number, int(who.max()) + 1)[who] < share
-    return struck
+    failed: _Flags = _luck(seed, purpose, number, int(who.max()) + 1)[who] < share
+    return failed
 
 
 def _luck(seed: int, purpose: str, number: int, clients: int) -> Floats:
@@ -110,25 +110,25 @@ def _luck(seed: int, purpose: str, number: int, clients: int) -> Floats:
     return stream(seed, purpose, number).random(clients)
 
 
-# A virtual clock: what a client's work takes in simulated seconds, and who is late.
+# A virtual clock: the simulated seconds of a client's work, and late clients.
 #
 # A client takes epochs x samples x its seconds per sample to train, and bytes / bandwidth to
 # receive and to send weights. Nothing waits for this time: it is computed, so it is the same on
 # every machine.
 
-FORWARD_SHARE = 1 / 3
-"""What a sample takes that is only evaluated: there is no backward pass, about twice as long."""
+_FORWARD_SHARE = 1 / 3
+"""The work of a sample that is only evaluated: without the backward pass, about twice as long."""
 
 
 @dataclass(frozen=True)
 class ClockConfig(CheckedOptions, within="clock."):
-    """How fast clients are in virtual time, and by when they must have answered.
+    """The speed of clients in virtual time, and the deadline.
 
     Parameters
     ----------
     speeds : name or table
-        How many seconds each client takes for a sample, a name of ``flamma list``; a table gives
-        its options too. Without it there is no clock.
+        The seconds of each client for a sample, a name of ``flamma list``; a table gives its
+        options too. Without it there is no clock.
     bandwidth : float
         Bytes of weights per second between the server and a client, each way; they take no time
         if left out.
@@ -171,11 +171,11 @@ class ClockConfig(CheckedOptions, within="clock."):
 
     @property
     def targets(self) -> dict[str, float]:
-        """What metrics are to reach, by the names of the metrics."""
+        """The targets of metrics, by name."""
         wanted = {"accuracy": self.target_accuracy, "accuracy_variance": self.target_variance}
         return {name: value for name, value in wanted.items() if value is not None}
 
-    def as_table(self) -> dict[str, Any]:
+    def as_table(self) -> JsonTable:
         """Return the keys that are set, as a configuration writes them."""
         values = {f.name: getattr(self, f.name) for f in fields(self)}
         return {
@@ -194,7 +194,7 @@ class Traffic(NamedTuple):
 
 @dataclass(frozen=True, eq=False)
 class VirtualClock:
-    """What clients' work takes in virtual seconds.
+    """The virtual seconds of clients' work.
 
     Attributes
     ----------
@@ -205,7 +205,7 @@ class VirtualClock:
     batch_size : int
         Of every client.
     tasks_of : callable
-        Returns what a client does for its terms, what it trains for itself included.
+        Returns the work of a client for its terms, including training of its local model.
     bandwidth : float
         Bytes per second.
     deadline : float
@@ -220,7 +220,7 @@ class VirtualClock:
     deadline: float = math.inf
 
     def seconds(self, terms: Terms, traffic: Traffic) -> float:
-        """Return what a client takes for its terms, however late that makes it."""
+        """Return the seconds of a client for its terms, regardless of the deadline."""
         tasks = self.tasks_of(terms)
         trained = sum(map(self._samples, tasks))
         sends = any(task.terms.train and not task.abstains for task in tasks)
@@ -232,21 +232,22 @@ class VirtualClock:
         return min(self.seconds(terms, traffic), self.deadline)
 
     def late(self, terms: Sequence[Terms], traffic: Traffic) -> dict[int, str]:
-        """Return which clients miss the deadline, and that as the reason why they give nothing."""
+        """Return the clients that miss the deadline, with that as the reason."""
         if math.isinf(self.deadline):
             return {}
-        return {t.client: SIMULATED_LATE for t in terms if self.seconds(t, traffic) > self.deadline}
+        return {
+            t.client: _SIMULATED_LATE for t in terms if self.seconds(t, traffic) > self.deadline
+        }
 
     def round_seconds(
-        self, terms: Sequence[Terms], struck: Mapping[int, str], traffic: Traffic
+        self, terms: Sequence[Terms], failures: Mapping[int, str], traffic: Traffic
     ) -> float:
         """Return how long a round takes: until the slowest client has answered, or the deadline.
 
-        A client that simulated faults have ``struck`` is waited for if it is late and there is a
-        deadline.
+        Of the simulated ``failures``, late clients are waited for if there is a deadline.
         """
-        waits = [self.waited(t, traffic) for t in terms if t.client not in struck]
-        if math.isfinite(self.deadline) and SIMULATED_LATE in struck.values():
+        waits = [self.waited(t, traffic) for t in terms if t.client not in failures]
+        if math.isfinite(self.deadline) and _SIMULATED_LATE in failures.values():
             waits.append(self.deadline)
         return max(waits, default=0.0)
 
@@ -254,7 +255,7 @@ class VirtualClock:
         """Return how many samples a task goes through, one that only evaluates at its share."""
         own = task.data.samples_of(int(self.samples[task.owner]))
         if not task.terms.train:
-            return own * FORWARD_SHARE
+            return own * _FORWARD_SHARE
         if task.terms.batches is None:
             return float(task.epochs * own)
         return float(task.terms.batches * min(self.batch_size, own))

@@ -1,7 +1,6 @@
-"""How far a server believes clients that are not its own: their samples, updates and losses.
+"""Limits on the samples, updates and losses that a server accepts from external clients.
 
-A simulation's clients are functions of this package, and what is checked here cannot go wrong
-there. Sites, and the clients of somebody's own app, may say and send anything.
+In a simulation these checks cannot fail. Sites, and the clients of a custom app, may send anything.
 """
 
 from __future__ import annotations
@@ -19,13 +18,10 @@ from flamma.numerics import norm
 from flamma.registry import CheckedOptions, at_least
 from flamma.types import MOST_SAMPLES, Floats, Ints, Params, Terms, Update
 
-REMEMBERED_UPDATES = 100
-"""How many accepted updates the median length is taken over, besides those of the round."""
-
 
 @dataclass(frozen=True)
 class TrustLimits(CheckedOptions):
-    """What an operator is ready to believe.
+    """An operator's limits.
 
     Parameters
     ----------
@@ -35,10 +31,10 @@ class TrustLimits(CheckedOptions):
     update_ratio : float
         An update longer than this many times the median length is refused; 0 for no limit.
     longest_update : float
-        An update longer than this is refused in any case; 0 for no limit.
+        An update longer than this is always refused; 0 for no limit.
     samples : mapping of str to int
-        The samples of clients by name, as the operator has written them down: such a client counts
-        for at most these, whatever the median is.
+        The samples of clients by name: such a client counts for at most these, whatever the median
+        is.
 
     Raises
     ------
@@ -63,8 +59,8 @@ class TrustLimits(CheckedOptions):
                     f"samples.{client} must be a whole number from 1 to 2^40, not {count!r}."
                 )
 
-    def most_samples(self, names: Sequence[str], told: Ints) -> Ints:
-        """Return how many samples each client counts for at most, by what all of them told.
+    def most_samples(self, names: Sequence[str], reported: Ints) -> Ints:
+        """Return the upper bound of each client's samples, from the reported ones of all clients.
 
         The median is the lower one of two, so that one of two clients cannot raise it.
 
@@ -75,7 +71,7 @@ class TrustLimits(CheckedOptions):
         [50, 2000, 2000]
         """
         written = np.array([self.samples.get(name, 0) for name in names], dtype=np.int64)
-        believed = np.where(written > 0, np.minimum(written, told), told)
+        believed = np.where(written > 0, np.minimum(written, reported), reported)
         ratio = self.samples_ratio or math.inf
         most = min(float(MOST_SAMPLES), ratio * lower_median(believed))
         return np.where(written > 0, written, int(most))
@@ -93,65 +89,67 @@ def lower_median(values: Ints | Floats) -> float:
 
 
 class Trust:
-    """Looks at the answers of a round before a strategy does.
+    """Screens the updates of a round before the strategy gets them.
 
-    What it refuses is a report with the reason as its ``failure``. It remembers the lengths of
-    accepted updates from round to round; a run that goes on in a new process starts with those of
-    its first round there.
+    A refused update has the reason as its ``failure``. The lengths of the last 100 accepted updates
+    are kept, which a resumed run starts without.
 
     Parameters
     ----------
     limits : TrustLimits
-        What to believe.
+        The limits.
     most_samples : ndarray, optional
-        How many samples each client counts for at most. Without it, that is a multiple of the
-        median of those that answer in a round.
+        The upper bound of each client's samples. Without it, a multiple of the median of a round.
     """
 
     def __init__(self, limits: TrustLimits, most_samples: Ints | None = None) -> None:
         self.limits = limits
         self.most_samples = most_samples
-        self._lengths: deque[float] = deque(maxlen=REMEMBERED_UPDATES)
+        self._lengths: deque[float] = deque(maxlen=100)
 
     def screened(
         self, reports: Sequence[Update], terms: Sequence[Terms], received: Callable[[int], Params]
     ) -> list[Update]:
-        """Return the reports as far as they are believed.
+        """Return the updates with those refused that break a limit.
 
         Parameters
         ----------
         reports : sequence of Update
-            What came back.
+            The updates that came back.
         terms : sequence of Terms
-            What was asked for.
+            The terms of the clients.
         received : callable
-            Returns the model that a client was sent, from which its update is measured.
+            Returns the model that a client received, from which its update is measured.
         """
         asked = {t.client for t in terms if t.report_loss != "no"}
-        heard = [_with_loss(report, report.client in asked) for report in reports]
-        return self._not_too_long(self._counted(heard), received)
+        screened = []
+        for report in reports:
+            usable = report.params is None or math.isfinite(report.loss)
+            if usable or (math.isnan(report.loss) and report.client not in asked):
+                screened.append(report)
+            else:
+                screened.append(_refused(report, f"a loss of {report.loss:g}"))
+        return self._not_too_long(self._counted(screened), received)
 
     def _counted(self, reports: list[Update]) -> list[Update]:
         """Return the reports, none of more samples than its client counts for."""
-        told = np.array([r.samples for r in reports if r.params is not None], dtype=np.int64)
-        if not told.size:
+        samples = np.array([r.samples for r in reports if r.params is not None], dtype=np.int64)
+        if not samples.size:
             return reports
-        common = 0
         if self.most_samples is None:
-            common = int(self.limits.most_samples([""] * told.size, told)[0])
+            common = int(self.limits.most_samples([""] * samples.size, samples)[0])
+            limits = [common] * len(reports)
+        else:
+            limits = [int(self.most_samples[r.client]) for r in reports]
         return [
-            replace(r, samples=min(r.samples, common or int(self._limit(r.client))))
-            for r in reports
+            replace(r, samples=min(r.samples, limit))
+            for r, limit in zip(reports, limits, strict=True)
         ]
-
-    def _limit(self, client: int) -> int:
-        assert self.most_samples is not None
-        return int(self.most_samples[client])
 
     def _not_too_long(
         self, reports: list[Update], received: Callable[[int], Params]
     ) -> list[Update]:
-        """Refuse updates that would drown all others for good, finite as they are."""
+        """Refuse finite updates that are so long that they would dominate the model."""
         lengths = [_length(report, received) for report in reports]
         finite = [length for length in lengths if math.isfinite(length)]
         known = np.array([*self._lengths, *finite])
@@ -164,7 +162,7 @@ class Trust:
                 self._lengths.append(length)
             elif length > bound:
                 why = f"an update of length {length:.3g}, where at most {bound:.3g} is accepted"
-                report = refused(report, why)
+                report = _refused(report, why)
             kept.append(report)
         return kept
 
@@ -182,18 +180,9 @@ class Trust:
         return min(relative, self.limits.longest_update or math.inf)
 
 
-def refused(report: Update, why: str) -> Update:
-    """Return a report of which nothing is used, with the reason."""
+def _refused(report: Update, why: str) -> Update:
+    """Return an update without weights, with the reason."""
     return replace(report, params=None, epochs=0, failure=f"refused: {why}")
-
-
-def _with_loss(report: Update, asked: bool) -> Update:
-    """Refuse a loss that is infinite, or not a number where one was asked for."""
-    if report.params is None or math.isfinite(report.loss):
-        return report
-    if math.isnan(report.loss) and not asked:
-        return report
-    return refused(report, f"a loss of {report.loss:g}")
 
 
 def _length(report: Update, received: Callable[[int], Params]) -> float:

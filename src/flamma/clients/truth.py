@@ -1,4 +1,4 @@
-"""The truth about clients that need not tell it, for the record and the certificate alone."""
+"""True client costs and efforts, used only for records and certificates; notes in files."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from flamma.types import LocalWork, Params, Population, Profile, Terms
 
 
 def profile_of(population: Population, client: int) -> Profile:
-    """Return what a client knows of itself; its cost is NaN where it has none."""
+    """Return the profile of a client; its cost is NaN where it has none."""
     cost = float("nan") if population.costs is None else float(population.costs[client])
     return Profile(client, cost, int(population.samples[client]))
 
@@ -46,7 +46,7 @@ def told(
 
 @dataclass(frozen=True, eq=False)
 class TrueClients:
-    """Who the clients are and what they really do.
+    """The clients and their actual work.
 
     Attributes
     ----------
@@ -55,7 +55,7 @@ class TrueClients:
     behaviours : mapping of int to Behaviour
         Of the clients that are not honest.
     respond : callable, optional
-        The strategy's; None where what clients do is not known.
+        The strategy's; None where the work of clients is not known.
     seed : int
         Of the run.
     """
@@ -66,7 +66,7 @@ class TrueClients:
     seed: int = 0
 
     def honest_task(self, terms: Terms) -> LocalWork:
-        """Return what the client of an offer does if it is honest."""
+        """Return the work of an honest client for an offer."""
         assert self.respond is not None
         return self.respond(terms, profile_of(self.population, terms.client))
 
@@ -78,7 +78,7 @@ class TrueClients:
         return Encounter(terms, profile, self.respond, self.seed, group)
 
     def task(self, terms: Terms) -> LocalWork:
-        """Return what the client of an offer does, honest or not."""
+        """Return the work of a client for an offer, honest or not."""
         behaviour = self.behaviours.get(terms.client)
         if behaviour is None:
             return self.honest_task(terms)
@@ -112,13 +112,13 @@ def groups_of(behaviours: Mapping[int, Behaviour]) -> dict[int, tuple[int, ...]]
 # Notes of clients in files, so that a run that was interrupted goes on as if it was not.
 
 NOTES = "notes"
-"""The folder of a run directory with what clients kept from one round to another."""
+"""The folder of a run directory with the notes of clients."""
 
 KEPT = "kept"
-"""The folder with what strategies let clients keep, such as control variates or own models."""
+"""The folder with the vectors that strategies store at clients, such as control variates."""
 
-NOTE_SUFFIX = ".note"
-DIGEST_BYTES = hashlib.sha256().digest_size
+_NOTE_SUFFIX = ".note"
+_DIGEST_BYTES = hashlib.sha256().digest_size
 
 
 class NotesInFiles(Notes):
@@ -133,7 +133,7 @@ class NotesInFiles(Notes):
     folder : Path
         Where they are.
     durable : bool
-        Whether each note survives a power failure by itself; else :meth:`sync` sees to that.
+        Whether each note is synced to disk at once; else by :meth:`sync`.
     """
 
     def __init__(self, folder: Path, durable: bool = True) -> None:
@@ -146,7 +146,7 @@ class NotesInFiles(Notes):
     def write(self, client: int, round: int, note: Params) -> None:
         """Keep a vector."""
         content = note.astype("<f4", copy=False).tobytes()
-        path = self._of(client) / f"{round}{NOTE_SUFFIX}"
+        path = self._of(client) / f"{round}{_NOTE_SUFFIX}"
         write_atomically(path, hashlib.sha256(content).digest() + content, self.durable)
         if not self.durable:
             self._unsynced.append(path)
@@ -159,10 +159,10 @@ class NotesInFiles(Notes):
         if not earlier:
             return None
         try:
-            content = read_regular(self._of(client) / f"{earlier[-1]}{NOTE_SUFFIX}")
+            content = read_regular(self._of(client) / f"{earlier[-1]}{_NOTE_SUFFIX}")
         except OSError:
             return None
-        digest, vector = content[:DIGEST_BYTES], content[DIGEST_BYTES:]
+        digest, vector = content[:_DIGEST_BYTES], content[_DIGEST_BYTES:]
         if hashlib.sha256(vector).digest() != digest:
             return None
         return np.frombuffer(vector, dtype="<f4").astype(np.float32)
@@ -173,11 +173,11 @@ class NotesInFiles(Notes):
             names = os.listdir(self._of(client))
         except (FileNotFoundError, NotADirectoryError):
             return []
-        stems = [name.removesuffix(NOTE_SUFFIX) for name in names if name.endswith(NOTE_SUFFIX)]
+        stems = [name.removesuffix(_NOTE_SUFFIX) for name in names if name.endswith(_NOTE_SUFFIX)]
         return sorted(int(stem) for stem in stems if stem.isdecimal())
 
     def sync(self) -> None:
-        """Make what was written survive a power failure, before a checkpoint depends on it."""
+        """Make all notes survive a power failure, before a checkpoint depends on them."""
         folders: set[Path] = set()
         while self._unsynced:
             path = self._unsynced.popleft()
@@ -188,7 +188,10 @@ class NotesInFiles(Notes):
 
     def prune(self, earliest: int) -> None:
         """Remove every note that no run reads which goes on from this round or a later one."""
-        clients = self._found() if self._unpruned is None else self._unpruned
+        clients = self._unpruned
+        if clients is None:
+            names = os.listdir(self.folder) if self.folder.is_dir() else []
+            clients = {int(name) for name in names if name.isdecimal()}
         # Who has several notes of later rounds has something to remove when these are earlier.
         self._unpruned = {c for c in sorted(clients) if len(self.prune_client(c, earliest)) > 1}
 
@@ -202,12 +205,8 @@ class NotesInFiles(Notes):
         remaining = [number for number in rounds if needed <= number <= latest]
         for number in set(rounds) - set(remaining):
             with contextlib.suppress(FileNotFoundError):
-                (self._of(client) / f"{number}{NOTE_SUFFIX}").unlink()
+                (self._of(client) / f"{number}{_NOTE_SUFFIX}").unlink()
         return remaining
 
     def _of(self, client: int) -> Path:
         return self.folder / str(client)
-
-    def _found(self) -> set[int]:
-        names = os.listdir(self.folder) if self.folder.is_dir() else []
-        return {int(name) for name in names if name.isdecimal()}

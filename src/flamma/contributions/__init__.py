@@ -1,7 +1,15 @@
-"""Contribution measures: how much of the new global model is a client's, from 0 to 1.
+"""Contribution measures: a client's part in the new global model, from 0 to 1.
 
 A measure looks at one client's update, or at all updates of a round, and returns ω. Another package
 adds one by an entry point of the group ``flamma.contributions``.
+
+Examples
+--------
+>>> from flamma.contributions import SingleUpdate, cosine, distance
+>>> zero, one = np.zeros(2, np.float32), np.ones(2, np.float32)
+>>> update = SingleUpdate(local=2 * one, received=zero, aggregate=one)
+>>> distance(update), round(cosine(update), 6)
+(0.0, 1.0)
 """
 
 from __future__ import annotations
@@ -9,7 +17,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
-from typing import Literal, NamedTuple, TypeVar
+from typing import Literal, TypeVar
 
 import numpy as np
 
@@ -18,7 +26,21 @@ from flamma.numerics import dot, norm, total, weighted_sum
 from flamma.registry import Choice, Registry
 from flamma.types import Floats, Ints, Params
 
-# The contract of contribution measures: what they see of a round, and what they return.
+__all__ = [
+    "CONTRIBUTIONS",
+    "RoundUpdates",
+    "SingleUpdate",
+    "cgsv",
+    "cosine",
+    "cosine_rescaled",
+    "distance",
+    "distance_earned",
+    "measure_round",
+    "relative_to_best",
+    "round_measure",
+]
+
+# The contract of contribution measures.
 
 
 @dataclass(frozen=True, eq=False)
@@ -106,21 +128,21 @@ class RoundUpdates:
         return self.aggregate.astype(np.float64) - self.received
 
     def single(self) -> Iterator[SingleUpdate]:
-        """Yield each client's update by itself."""
+        """Yield the single updates."""
         for local in self.locals:
             yield SingleUpdate(local, self.received, self.aggregate)
 
 
 _ContributionMeasure = Callable[..., float | Floats]
-"""``(update, **options) -> contribution`` of one client by itself, or with :func:`round_measure`
+"""``(update, **options) -> contribution`` of one client, or with :func:`round_measure`
 ``(updates, **options) -> contributions`` of all clients of a round."""
 
-MeasureFunction = TypeVar("MeasureFunction", bound=Callable[..., Floats])
+_MeasureFunction = TypeVar("_MeasureFunction", bound=Callable[..., Floats])
 
 
 def round_measure(
     *, needs_validation: bool = False
-) -> Callable[[MeasureFunction], MeasureFunction]:
+) -> Callable[[_MeasureFunction], _MeasureFunction]:
     """Mark a function as a measure that is given all updates of a round.
 
     It takes :class:`RoundUpdates` and returns one contribution in [0, 1] for each client. A
@@ -141,7 +163,7 @@ def round_measure(
     (True, False)
     """
 
-    def mark(measure: MeasureFunction) -> MeasureFunction:
+    def mark(measure: _MeasureFunction) -> _MeasureFunction:
         measure.measures_rounds = True  # type: ignore[attr-defined]
         measure.needs_validation = needs_validation  # type: ignore[attr-defined]
         return measure
@@ -175,7 +197,7 @@ def relative_to_best(values: Floats, quantile: float, least: float = 0.0) -> Flo
         return np.clip(values / unit, 0.0, 1.0)
 
 
-# Measures that look at one client's update by itself.
+# Measures of a single client's update.
 
 
 def distance(update: SingleUpdate) -> float:
@@ -209,14 +231,6 @@ _LEAST_EARNED = 1 - math.sqrt(1 - _LEAST_COSINE**2)
 """What a client at that cosine earns."""
 
 
-class _Products(NamedTuple):
-    """Inner products of each client's move with itself and with its reference."""
-
-    own: Floats
-    common: Floats
-    reference: Floats
-
-
 @round_measure()
 def cosine_rescaled(
     updates: RoundUpdates, *, reference: _ComparedWith = "others", quantile: float = 1.0
@@ -234,8 +248,10 @@ def cosine_rescaled(
     quantile : float
         The quantile of the positive cosines that counts as 1; by default the largest.
     """
-    found = _products(updates, reference)
-    return relative_to_best(_cosines(found), quantile, _LEAST_COSINE)
+    own, common, target = _products(updates, reference)
+    sizes = [math.sqrt(a) * math.sqrt(c) for a, c in zip(own, target, strict=True)]
+    cosines = np.divide(common, sizes, out=np.zeros(len(sizes)), where=np.array(sizes) > 0)
+    return relative_to_best(cosines, quantile, _LEAST_COSINE)
 
 
 @round_measure()
@@ -296,31 +312,26 @@ def cgsv(updates: RoundUpdates, *, memory: float = 0.8) -> Floats:
     return np.where(known, memory * updates.previous + (1 - memory) * now, now)
 
 
-def _products(updates: RoundUpdates, reference: _ComparedWith) -> _Products:
-    """Return the inner products that cosines and distances are made of, one client at a time."""
+def _products(updates: RoundUpdates, reference: _ComparedWith) -> tuple[Floats, Floats, Floats]:
+    """Return each client's inner products: move · move, move · reference, reference · reference."""
     alone = len(updates.models) == 1
     if reference == "aggregate" or alone:
         common = updates.common_move()
         own, inner = _inner(updates, common)
-        return _Products(own, inner, np.full(own.size, dot(common, common)))
+        return own, inner, np.full(own.size, dot(common, common))
     mean = weighted_sum(updates.locals, updates.weights) - updates.received
     own, inner = _inner(updates, mean)
     # The others' mean is (u - p u_i) / (1 - p), u being the mean of all and p the client's share.
     share = updates.weights
     rest = np.maximum(1 - share, np.finfo(np.float64).tiny)
     others = dot(mean, mean) - share * (2 * inner - share * own)
-    return _Products(own, (inner - share * own) / rest, np.maximum(others, 0.0) / (rest * rest))
+    return own, (inner - share * own) / rest, np.maximum(others, 0.0) / (rest * rest)
 
 
 def _inner(updates: RoundUpdates, common: Floats) -> tuple[Floats, Floats]:
     products = [(dot(move, move), dot(move, common)) for move in updates.moves()]
     own, inner = (np.array(values) for values in zip(*products, strict=True))
     return own, inner
-
-
-def _cosines(found: _Products) -> Floats:
-    sizes = [math.sqrt(a) * math.sqrt(c) for a, c in zip(found.own, found.reference, strict=True)]
-    return np.divide(found.common, sizes, out=np.zeros(len(sizes)), where=np.array(sizes) > 0)
 
 
 # All contribution measures by name, and how one is applied to a round.
@@ -331,9 +342,9 @@ CONTRIBUTIONS: Registry[_ContributionMeasure] = Registry(
     {
         "distance": distance,
         "cosine": cosine,
-        "cosine-rescaled": "flamma.contributions:cosine_rescaled",
-        "distance-earned": "flamma.contributions:distance_earned",
-        "cgsv": "flamma.contributions:cgsv",
+        "cosine-rescaled": cosine_rescaled,
+        "distance-earned": distance_earned,
+        "cgsv": cgsv,
         "leave-one-out": "flamma.contributions.shapley:leave_one_out",
         "shapley": "flamma.contributions.shapley:shapley",
         "gradient-shapley": "flamma.contributions.shapley:gradient_shapley",

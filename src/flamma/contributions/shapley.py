@@ -1,4 +1,4 @@
-"""Measures by coalitions: what a round's model would be worth without some of its clients.
+"""Measures by coalitions: the worth of a round's model without some of its clients.
 
 A coalition's model is made of the updates that the server has anyway, and scored on its validation
 set; nothing is trained again. A coalition is a whole number whose bit i says whether the round's
@@ -21,17 +21,14 @@ from flamma.seeding import stream
 from flamma.types import Floats
 
 _Worth = Literal["loss", "accuracy"]
-"""What a model is worth: less loss, or more accuracy, on the validation set."""
+"""The worth of a model: less loss, or more accuracy, on the validation set."""
 
 _Absent = Literal["idle", "gone"]
-"""What becomes of the share of a client outside a coalition: it stays with the received model, as
-if the client had done nothing, or it goes to the coalition's members."""
+"""The share of a client outside a coalition stays with the received model, as if the client had
+done nothing, or goes to the coalition's members."""
 
-MOST_LOSS = 100.0
+_MAX_LOSS = 100.0
 """A larger validation loss, or one that is not finite, counts as this one."""
-
-_MOST_EXACT_PLAYERS = 20
-"""Games of more players have too many coalitions to go through all of them."""
 
 
 def exact_shapley(values: Floats) -> Floats:
@@ -44,13 +41,13 @@ def exact_shapley(values: Floats) -> Floats:
 
     Examples
     --------
-    Player 0 is worth 1 by itself; players 1 and 2 are worth 2 together.
+    Player 0 alone is worth 1; players 1 and 2 are worth 2 together.
 
     >>> exact_shapley(np.array([0.0, 1.0, 0.0, 1.0, 0.0, 1.0, 2.0, 3.0]))
     array([1., 1., 1.])
     """
     players = values.size.bit_length() - 1
-    if values.size != 1 << players or players > _MOST_EXACT_PLAYERS:
+    if values.size != 1 << players or players > 20:  # more have too many coalitions
         raise ValueError(f"a game has a power of two of coalitions, not {values.size}.")
     coalitions = np.arange(values.size)
     sizes = np.array([int(coalition).bit_count() for coalition in coalitions])
@@ -65,10 +62,10 @@ def exact_shapley(values: Floats) -> Floats:
 
 
 @dataclass(frozen=True, eq=False)
-class CoalitionGame:
-    """The game of a round's clients: what the mean of a coalition's models is worth.
+class _CoalitionGame:
+    """The game of a round's clients: the worth of the mean of a coalition's models.
 
-    Without clients it is the received model. ``known`` keeps what was scored already.
+    Without clients it is the received model. ``known`` caches scores.
     """
 
     updates: RoundUpdates
@@ -78,7 +75,7 @@ class CoalitionGame:
 
     @property
     def players(self) -> int:
-        """How many clients there are."""
+        """The number of clients."""
         return len(self.updates.models)
 
     @property
@@ -87,7 +84,7 @@ class CoalitionGame:
         return (1 << self.players) - 1
 
     def value(self, coalition: int) -> float:
-        """Return what the mean of a coalition's models is worth."""
+        """Return the worth of the mean of a coalition's models."""
         if coalition not in self.known:
             inside = np.array([bool(coalition >> i & 1) for i in range(self.players)])
             factors = np.where(inside, self.updates.weights, 0.0)
@@ -107,7 +104,7 @@ class CoalitionGame:
 
 
 def _worth_of(updates: RoundUpdates, model: Floats, worth: _Worth) -> float:
-    """Return what a model is worth on the validation set."""
+    """Return the worth of a model on the validation set."""
     if updates.validate is None:
         raise StrategyError(
             "this contribution measure needs a validation set: set data.validation_samples."
@@ -116,7 +113,7 @@ def _worth_of(updates: RoundUpdates, model: Floats, worth: _Worth) -> float:
         loss, accuracy = updates.validate(model.astype(np.float32))
     if worth == "accuracy":
         return accuracy if math.isfinite(accuracy) else 0.0
-    return -loss if abs(loss) < MOST_LOSS else -MOST_LOSS  # NaN is not below it
+    return -loss if abs(loss) < _MAX_LOSS else -_MAX_LOSS  # NaN is not below it
 
 
 @round_measure(needs_validation=True)
@@ -141,7 +138,7 @@ def leave_one_out(
     quantile : float
         The quantile of the positive values that counts as 1; by default the largest.
     """
-    game = CoalitionGame(updates, worth, absent)
+    game = _CoalitionGame(updates, worth, absent)
     full = game.value(game.everyone)
     without = [game.value(game.everyone & ~(1 << i)) for i in range(game.players)]
     return relative_to_best(full - np.array(without), quantile)
@@ -182,15 +179,15 @@ def shapley(
     """
     if samples < 1 or not 0 <= tolerance <= 1:
         raise StrategyError("samples must be at least 1, and tolerance must lie in [0, 1].")
-    game = CoalitionGame(updates, worth, absent)
+    game = _CoalitionGame(updates, worth, absent)
     if 1 << game.players <= samples * game.players:
         values = np.array([game.value(coalition) for coalition in range(game.everyone + 1)])
         return relative_to_best(exact_shapley(values), quantile)
-    found = sampled_shapley(game.value, game.players, samples, tolerance, updates.round)
+    found = _sampled_shapley(game.value, game.players, samples, tolerance, updates.round)
     return relative_to_best(found, quantile)
 
 
-def sampled_shapley(
+def _sampled_shapley(
     value: Callable[[int], float], players: int, samples: int, tolerance: float, key: int
 ) -> Floats:
     """Return estimated Shapley values, from orders that depend on the key alone."""

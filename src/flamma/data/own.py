@@ -52,7 +52,7 @@ from flamma.extras import require
 from flamma.io import MOST_TABLE_FILE_BYTES, printable, quoted, read_regular
 from flamma.registry import Choice
 from flamma.tasks import DEFAULT_TASK, TASKS, Task
-from flamma.tasks.base import MOST_CLASSES
+from flamma.tasks.base import MAX_CLASSES
 from flamma.types import Ints, Targets
 
 if TYPE_CHECKING:
@@ -782,9 +782,9 @@ def _class_numbers(y: Array) -> tuple[Ints, tuple[Label, ...]]:
         )
     if len(labels) < 2:
         raise DataError(f"all targets are {labels[0]!r}: a classifier needs at least two classes.")
-    if len(labels) > MOST_CLASSES:
+    if len(labels) > MAX_CLASSES:
         raise DataError(
-            f"targets have {len(labels):,} different values, but there may be {MOST_CLASSES:,} "
+            f"targets have {len(labels):,} different values, but there may be {MAX_CLASSES:,} "
             f'classes: for quantities say task="regression".'
         )
     return numbers, labels

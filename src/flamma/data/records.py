@@ -15,7 +15,7 @@ from flamma.data.tables import Array
 from flamma.errors import DataError, Key
 from flamma.processes import shared_zeros
 from flamma.tasks import DEFAULT_TASK, TASKS
-from flamma.tasks.base import MOST_CLASSES
+from flamma.tasks.base import MAX_CLASSES
 from flamma.types import Inputs, Ints, Targets
 
 if TYPE_CHECKING:
@@ -102,7 +102,7 @@ class Dataset:
     ------
     DataError
         If samples, labels and groups are not equally many, a label is none of the classes, or
-        there are more than :data:`~flamma.tasks.base.MOST_CLASSES`.
+        there are more than :data:`~flamma.tasks.base.MAX_CLASSES`.
     """
 
     name: str
@@ -119,9 +119,9 @@ class Dataset:
     group_names: tuple[str, ...] = ()
 
     def __post_init__(self) -> None:
-        if not 1 <= self.classes <= MOST_CLASSES:
+        if not 1 <= self.classes <= MAX_CLASSES:
             raise DataError(
-                f"{self.name} has {self.classes} classes, but there may be 1 to {MOST_CLASSES}."
+                f"{self.name} has {self.classes} classes, but there may be 1 to {MAX_CLASSES}."
             )
         for part, x, y in (
             ("training", self.train_x, self.train_y),

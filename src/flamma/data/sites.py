@@ -36,7 +36,7 @@ from flamma.errors import DataError, FlammaError
 from flamma.io import SITE_NAME, file_sha256, quoted, read_toml, unknown, write_atomically
 from flamma.registry import Choice, Registry, from_table
 from flamma.tasks import DEFAULT_TASK, TASKS, Task
-from flamma.tasks.base import MOST_CLASSES
+from flamma.tasks.base import MAX_CLASSES
 from flamma.types import Inputs, Ints, LocalWork, Targets
 
 _MOST_EPOCHS_OF_ORDER = 1000.0
@@ -202,8 +202,8 @@ class _OwnSamples:
             raise DataError(f"data.held_out must lie between 0 and 1, not {self.held_out:g}.")
         if self.seed < 0:
             raise DataError(f"data.seed must be at least 0, not {self.seed}.")
-        if self.classes is not None and not 1 <= self.classes <= MOST_CLASSES:
-            raise DataError(f"data.classes must be from 1 to {MOST_CLASSES}, not {self.classes}.")
+        if self.classes is not None and not 1 <= self.classes <= MAX_CLASSES:
+            raise DataError(f"data.classes must be from 1 to {MAX_CLASSES}, not {self.classes}.")
         if self.task not in TASKS:
             raise DataError(unknown("task", self.task, TASKS))
         if len(set(self.class_names)) != len(self.class_names):

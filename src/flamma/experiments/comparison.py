@@ -142,7 +142,7 @@ def _beside(
         return None
     clients, together = last_accuracies(run)
     _, own, other = np.intersect1d(alone[0], clients, assume_unique=True, return_indices=True)
-    sign = -1 if score_kind_of(run.history).less_is_better else 1
+    sign = -1 if score_kind_of(run.history).lower_is_better else 1
     return finite_or_none(metric.compare(sign * alone[1][own], sign * together[other]))
 
 
@@ -382,7 +382,7 @@ def compared(
                 _row(place, by_seed, hashes[place], samples.get(place)),
                 personal=place in personal,
                 scored_by=kinds[place].title,
-                less_is_better=kinds[place].less_is_better,
+                less_is_better=kinds[place].lower_is_better,
                 rounds_averaged=tuple(averaged[place]),
             )
             for place, by_seed in groups.items()

@@ -186,7 +186,7 @@ def summarise_run(
         surveyed=sum(survey.asked for survey in surveys),
         bytes_surveys=sum(survey.bytes_down for survey in surveys),
         scored_by=kind.title,
-        less_is_better=kind.less_is_better,
+        less_is_better=kind.lower_is_better,
     )
 
 

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from flamma.clients.costs import SPEED_COLUMN, PacedClients, constant_speed, true_speeds
+from flamma.clients.costs import SPEED_COLUMN, SPEEDS, PacedClients, true_speeds
 from flamma.clients.time import VirtualClock
 from flamma.clients.truth import TrueClients
 from flamma.data.build import build_federation, check_counts, check_sizes
@@ -309,7 +309,7 @@ def client_speeds(
     """
     kind = config.clock.speeds
     if kind is None and config.strategy.needs.clock:
-        kind = Choice("constant", read_options(constant_speed, {}))
+        kind = Choice("constant", read_options(SPEEDS["constant"], {}))
     if kind is None:
         return None
     recorded = _recorded_speeds(folder)

@@ -208,8 +208,8 @@ def _told(objective: Goal, kind: ScoreKind) -> str:
     """Return what a score of a search is."""
     unit = f", {kind.unit}" if kind.unit else ""
     if objective != "fair":
-        return f"{'negative ' * kind.less_is_better}mean {kind.name}{unit}"
-    if kind.less_is_better:
+        return f"{'negative ' * kind.lower_is_better}mean {kind.name}{unit}"
+    if kind.lower_is_better:
         return f"negative sum of mean {kind.name} and its standard deviation over clients"
     return f"mean {kind.name} less its standard deviation over clients{unit}"
 
@@ -309,7 +309,7 @@ def _score(records: Sequence[RoundRecord], objective: Goal) -> float | None:
         level = record.metric("accuracy")
         if record.evaluation is not None and level is not None:
             spread = math.sqrt(record.metric("accuracy_variance") or 0)
-            sign = -1 if record.evaluation.score_kind.less_is_better else 1
+            sign = -1 if record.evaluation.score_kind.lower_is_better else 1
             scores.append(sign * level - (spread if objective == "fair" else 0))
     return sum(scores) / len(scores) if scores else None
 

@@ -90,7 +90,7 @@ def certify(game: Game, decay_factor: ArrayLike, local_epochs: ArrayLike) -> Cer
     ------
     GameError
         If the play breaks the game's rules: a common decay factor or epochs outside the bounds.
-        Decay factors of their own need only lie in [0, 1], for each may have bounds of its own.
+        Individual decay factors need only lie in [0, 1], for each may have other bounds.
 
     Examples
     --------

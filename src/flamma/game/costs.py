@@ -4,7 +4,7 @@ A rational client that plays τ epochs at decay factor γ and contribution ω ha
 γ ω / (2 τ); rounding to whole epochs and the epoch bounds turn that into an interval. Several
 rounds narrow it. So the server can play the game without asking for costs. Asking would invite
 lying: a report that raises γ is to the client's own advantage. At a given price that is a lower
-cost; with a derived price, or a floor that keeps everybody at work, it is a higher one.
+cost; with a derived price, or a floor that keeps all clients at work, it is a higher one.
 """
 
 from __future__ import annotations
@@ -194,7 +194,7 @@ def middle_cost(lower: Floats, upper: Floats) -> Floats:
 def smallest_inspection_rate(gain: ArrayLike, fine: ArrayLike) -> Floats:
     """Return the smallest probability of an inspection at which cheating does not pay.
 
-    A client that cheats gains g if nobody looks, and loses f if somebody does. With inspections
+    A client that cheats gains g if it is not inspected, and loses f otherwise. With inspections
     of probability a it expects (1 - a) g - a f, which is at most 0 from a = g / (f + g) on.
 
     Parameters
@@ -204,11 +204,6 @@ def smallest_inspection_rate(gain: ArrayLike, fine: ArrayLike) -> Floats:
     fine : array_like
         f ≥ 0, what a client that is caught loses against being honest. With 0, only certain
         inspection (a rate of 1) deters.
-
-    Raises
-    ------
-    GameError
-        If a fine is negative, or something is not a number.
 
     Examples
     --------
@@ -237,11 +232,6 @@ def deterring_fine(gain: ArrayLike, rate: ArrayLike) -> Floats:
     rate : array_like
         a, the probability of an inspection. No fine deters where it is 0, so that is infinite.
 
-    Raises
-    ------
-    GameError
-        If a rate is not a probability, or something is not a number.
-
     Examples
     --------
     >>> deterring_fine([1.0, 1.0, 1.0, -1.0], [0.5, 0.0, 1.0, 0.0])
@@ -259,10 +249,10 @@ def deterring_fine(gain: ArrayLike, rate: ArrayLike) -> Floats:
 def free_riding(game: Game, decay_factors: ArrayLike) -> tuple[Floats, Floats]:
     """Return what each client gains by claiming the most epochs without any work, and its utility.
 
-    Whoever is believed is paid γ ω τ for what it claims, so the best claim is the upper bound of
+    A client that is believed is paid γ ω τ for its claim, so the best claim is the upper bound of
     the epochs. The utility is that of honest play, the client's best response; the gain is the
     payment less that utility. It contains the cost that is saved, c τ² for τ epochs, and the
-    payment for epochs that nobody would do.
+    payment for epochs that no client would do.
 
     Parameters
     ----------

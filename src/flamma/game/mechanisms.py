@@ -1,6 +1,6 @@
-"""A menu of contracts for clients whose cost only they know.
+"""Contract menus for clients with private costs, and prices of participation.
 
-The server offers items (τ, R): so many local epochs for so much pay. A client of cost c that takes
+The server offers items (τ, R): τ local epochs for the payment R. A client of cost c that takes
 an item earns R - c τ², and may take none. The server knows a few cost types and how frequent each
 is, not who has which. It wants the menu with the largest expected profit under which every type
 loses nothing by its own item (individual rationality) and gains nothing by another's (incentive
@@ -52,11 +52,6 @@ class ContractMenu:
         """Return the epochs that are best for a client of this cost; 0 if no item pays.
 
         Of items that are equally good it takes the one with more work.
-
-        Raises
-        ------
-        GameError
-            If the cost is not a positive number.
         """
         if not SMALLEST_COST <= cost <= LARGEST_COST:
             raise GameError(f"a client needs a positive cost to choose a contract, not {cost:g}.")
@@ -95,7 +90,7 @@ def optimal_menu(
     """Return the menu of the largest expected profit Σ p_j (v ln(1 + τ_j) - R_j).
 
     Sorted by cost, a menu can be made incentive-compatible if and only if the work does not
-    increase with cost. The cheapest payments then make the dearest type just willing, and every
+    increase with cost. The cheapest payments then make the highest type just willing, and every
     other just indifferent to the item of the next dearer one:
     R_j = c_j τ_j² + Σ_(i > j) (c_i - c_(i-1)) τ_i². Put into the profit, a unit of the work of type
     j costs ψ_j = c_j + (c_j - c_(j-1)) (p_1 + .. + p_(j-1)) / p_j. Where ψ does not increase,
@@ -114,11 +109,6 @@ def optimal_menu(
         The fewest and the most epochs of an item that is not to do nothing.
     most_payment : float
         If some payment is larger, v is lowered until none is.
-
-    Raises
-    ------
-    GameError
-        If the numbers do not describe types.
 
     Examples
     --------
@@ -240,11 +230,6 @@ class ParticipationGame:
         κ, at least 0: what less noise is worth to every client, or to each.
     least : float
         The smallest probability, above 0 and at most 1.
-
-    Raises
-    ------
-    GameError
-        If the numbers do not describe a game.
     """
 
     costs: Floats
@@ -334,11 +319,6 @@ def solve_participation(
         The most that Σ q may be, if there is no budget: the prices are then those of the budget
         that it takes.
 
-    Raises
-    ------
-    GameError
-        If even the least probabilities are too dear, or neither limit is given.
-
     Examples
     --------
     >>> game = ParticipationGame(costs=[1.0, 8.0], noises=[1.0, 1.0])
@@ -386,7 +366,7 @@ class _Curve:
 
     @property
     def most(self) -> float:
-        """From here on everybody takes part for certain."""
+        """From here on all clients take part with certainty."""
         game = self.game
         cube = float(np.max(4 * game.costs / game.noises + game.value)) - self.base
         return float(power(cube, 1 / 3)) * (1 + 1e-9)
@@ -427,7 +407,7 @@ def best_participation(game: ParticipationGame, prices: ArrayLike) -> Floats:
 def certify_participation(
     game: ParticipationGame, found: Participation, budget: float | None = None
 ) -> _ParticipationCertificate:
-    """Return how far prices are from an equilibrium, whoever has found them."""
+    """Return how far prices are from an equilibrium, by an independent method."""
     q, prices = found.probabilities, found.prices
     best = _utility(game, prices, best_participation(game, prices))
     spent = total(prices * q)

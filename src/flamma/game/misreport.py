@@ -52,7 +52,7 @@ class _ReportRows:
     """Pieces of the server's utility at price 0, one row per report.
 
     ``passed`` counts the client's own steps up to a piece, ``rest`` is the piece of the other
-    clients, and ``event`` what happens at the start: a piece of theirs, or a step of its own.
+    clients, and ``event`` what happens at the start: a piece of theirs, or a step of the client.
     """
 
     start: Floats
@@ -450,8 +450,8 @@ def best_misreport(game: Game, client: int, rule: PricingRule | None = None) -> 
     client : int
         Counted from 0.
     rule : PricingRule, optional
-        Sets price and bounds anew for every report, instead of the game's own; its epoch bounds
-        count too. Under ``others`` no report changes one's own offer, and the gain is 0.
+        Sets price and bounds for every report, instead of those of the game; its epoch bounds
+        count too. Under ``others`` no report changes the client's offer, and the gain is 0.
 
     Returns
     -------

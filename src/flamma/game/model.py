@@ -259,8 +259,7 @@ def client_utility(
     local_epochs : array_like of shape (..., clients)
         τ. An abstaining client has 0 epochs and so a utility of 0.
     one_each : bool
-        Whether the decay factors are one per client, in the last dimension, instead of one for
-        all.
+        Whether there is one decay factor per client, in the last dimension.
 
     Examples
     --------
@@ -289,8 +288,7 @@ def server_utility(
     local_epochs : array_like of shape (..., clients)
         τ. Where the lower epoch bound is positive, 0 epochs mean that a client abstains.
     one_each : bool
-        Whether the decay factors are one per client, in the last dimension, instead of one for
-        all.
+        Whether there is one decay factor per client, in the last dimension.
 
     Examples
     --------
@@ -342,8 +340,7 @@ def best_response(game: Game, decay_factor: ArrayLike, *, one_each: bool = False
     decay_factor : float or array_like of shape (...,)
         γ; several at once give one row of epochs each.
     one_each : bool
-        Whether the decay factors are one per client, in the last dimension, instead of one for
-        all.
+        Whether there is one decay factor per client, in the last dimension.
 
     Returns
     -------

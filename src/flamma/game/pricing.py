@@ -1,4 +1,4 @@
-"""Which decay factor each client is offered: the paper's common one, or one without its own say.
+"""The decay factor of each client: the paper's common one, or one independent of its report.
 
 Under the rule ``common`` the server solves one game of all clients that it offers work, and all
 get the same decay factor. What a client reports moves that decay factor, and so lying can pay.
@@ -600,11 +600,6 @@ def affordable(
     rounds, per_round : int
         T, and K: the most clients that are ever selected in a round.
 
-    Raises
-    ------
-    GameError
-        If the budget is negative, or the epochs have no upper bound.
-
     Notes
     -----
     *The budget is never exceeded.* A client is paid s γ ω τ ≤ s γ ω τ_max ≤ q, and there are at
@@ -637,7 +632,7 @@ def affordable(
 
 
 def payment_share(budget: float, payments: int) -> float:
-    """Return the most that each of so many payments may be, so that their sum is in the budget.
+    """Return the upper bound of each payment, so that the sum of all of them is in the budget.
 
     It is lowered by as many units in the last place as the sum may have rounding errors.
 

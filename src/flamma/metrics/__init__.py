@@ -1,4 +1,14 @@
-"""Metrics: functions of arrays, and the table that says how each is named, aggregated and shown."""
+"""Metrics: functions of arrays, and the table of their names, aggregation and presentation.
+
+Examples
+--------
+>>> from flamma.metrics import METRICS, jain, variance, worst_10
+>>> accuracies = [90.0, 80.0, 70.0]
+>>> round(variance(accuracies), 2), worst_10(accuracies), round(jain(accuracies), 4)
+(66.67, 70.0, 0.9897)
+>>> METRICS["accuracy_variance"].title, METRICS["accuracy_variance"].better
+('variance, %²', 'lower')
+"""
 
 from __future__ import annotations
 
@@ -12,42 +22,76 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from flamma.errors import FlammaError
-from flamma.metrics import functions
-from flamma.metrics.functions import UTILITY_ROUNDING as UTILITY_ROUNDING
-from flamma.metrics.functions import best_10 as best_10
-from flamma.metrics.functions import better_off as better_off
-from flamma.metrics.functions import check_percent
-from flamma.metrics.functions import collaborative_fairness as collaborative_fairness
-from flamma.metrics.functions import coverage as coverage
-from flamma.metrics.functions import entropy as entropy
-from flamma.metrics.functions import gini as gini
-from flamma.metrics.functions import ir_ratio as ir_ratio
-from flamma.metrics.functions import jain as jain
-from flamma.metrics.functions import kl_uniform as kl_uniform
-from flamma.metrics.functions import lowest as lowest
-from flamma.metrics.functions import mean as mean
-from flamma.metrics.functions import participation as participation
-from flamma.metrics.functions import spread as spread
-from flamma.metrics.functions import std as std
-from flamma.metrics.functions import variance as variance
-from flamma.metrics.functions import variance_weighted as variance_weighted
-from flamma.metrics.functions import worst_10 as worst_10
+from flamma.metrics.functions import (
+    UTILITY_ROUNDING,
+    best_10,
+    better_off,
+    check_percent,
+    collaborative_fairness,
+    coverage,
+    entropy,
+    gini,
+    highest,
+    ir_ratio,
+    jain,
+    kl_uniform,
+    lowest,
+    mean,
+    participation,
+    spread,
+    std,
+    variance,
+    variance_weighted,
+    worst_10,
+)
 from flamma.numerics import total
 from flamma.records import Evaluation, RoundRecord
 from flamma.registry import Registry
 from flamma.types import ACCURACY_SCORE, Floats, ScoreKind, Scores
 
-# What a metric is: its words, which way is better, and what it is of a round and of a run.
+__all__ = [
+    "LAST_ROUNDS",
+    "METRICS",
+    "UTILITY_ROUNDING",
+    "ComparedMetric",
+    "Metric",
+    "RoundMetric",
+    "RunMetric",
+    "ScoreMetric",
+    "TimeToMetric",
+    "best_10",
+    "better_off",
+    "collaborative_fairness",
+    "coverage",
+    "entropy",
+    "evaluate",
+    "gini",
+    "ir_ratio",
+    "jain",
+    "kl_uniform",
+    "lowest",
+    "mean",
+    "of_run",
+    "participation",
+    "shown_in",
+    "spread",
+    "std",
+    "variance",
+    "variance_weighted",
+    "worst_10",
+]
+
+# The kinds of metrics.
 #
 # There are six kinds, by what a metric is computed from. A new metric is one function and one
 # entry of :data:`flamma.metrics.METRICS`, or an entry point of the group ``flamma.metrics``.
 
 LAST_ROUNDS = 10
-"""A metric of a run is its mean over the evaluated ones of this many final rounds."""
+"""Metrics of a run are means over the evaluated ones of this many final rounds."""
 
 
 def last_rounds(averaged: Iterable[int] = ()) -> str:
-    """Return which rounds a mean is over, given how many went into that of each run.
+    """Return the rounds of a mean, in words, given their number in each run.
 
     Examples
     --------
@@ -67,23 +111,23 @@ def last_rounds(averaged: Iterable[int] = ()) -> str:
     return f"the last {low if low == high else f'{low} to {high}'} evaluated rounds"
 
 
-UNKNOWN_LAST_ROUNDS = last_rounds()
+_UNKNOWN_LAST_ROUNDS = last_rounds()
 
 
 Place = Literal["show", "table", "csv", "page", "curves"]
 """Where a metric is shown: ``flamma show``, the tables of a comparison in the terminal and in
 Markdown, its files for scripts, the HTML page, and curves over the rounds."""
 
-EVERYWHERE: tuple[Place, ...] = ("show", "table", "csv", "page", "curves")
+_EVERYWHERE: tuple[Place, ...] = ("show", "table", "csv", "page", "curves")
 
-Direction = Literal["higher", "lower", "neither"]
+_Direction = Literal["higher", "lower", "neither"]
 
 
-@dataclass(frozen=True, kw_only=True)
+@dataclass(frozen=True)
 class Metric:
-    """What every metric has.
+    """The words of a metric, and where it is shown.
 
-    Over seeds, every metric is told as the mean and the standard deviation.
+    Over seeds, every metric is reported as the mean and the standard deviation.
 
     Attributes
     ----------
@@ -101,15 +145,15 @@ class Metric:
 
     label: str
     unit: str = ""
-    better: Direction = "neither"
-    shown: tuple[Place, ...] = EVERYWHERE
+    better: _Direction = "neither"
+    shown: tuple[Place, ...] = _EVERYWHERE
     group: str = ""
 
     of_scores: ClassVar[bool] = False
     """Whether it is computed from clients' scores, so that a unit of percent is theirs."""
 
-    def aggregation(self, last: str = UNKNOWN_LAST_ROUNDS) -> str:
-        """How the metric of a run comes from its rounds; ``last`` names those of a mean."""
+    def aggregation(self, last: str = _UNKNOWN_LAST_ROUNDS) -> str:
+        """Return how a run's metric is computed from its rounds; ``last`` names those of a mean."""
         return ""
 
     @property
@@ -118,10 +162,9 @@ class Metric:
         return f"{self.label}, {self.unit}" if self.unit else self.label
 
     def scored_by(self, kind: ScoreKind) -> Self:
-        """Return the metric of clients that are scored by something else than accuracy.
+        """Return the metric of clients with another score than accuracy.
 
-        Of a score of which less is better, so is what is a score itself; variances and the like,
-        of which less is better anyway, stay as they are.
+        Where lower scores are better, so are metrics in the unit of a score.
 
         Examples
         --------
@@ -129,7 +172,7 @@ class Metric:
         'test R²'
         """
         label = self.label.replace("accuracy", kind.name)
-        if not (kind.less_is_better and self.of_scores and self.unit.startswith("%")):
+        if not (kind.lower_is_better and self.of_scores and self.unit.startswith("%")):
             return replace(self, label=label)
         return replace(self, label=label, unit="", better="lower")
 
@@ -144,7 +187,7 @@ class Metric:
 
 @dataclass(frozen=True, kw_only=True)
 class ScoreMetric(Metric):
-    """A metric of an evaluation: computed from the clients' scores and kept in the record.
+    """A metric of an evaluation: computed from the clients' scores and recorded.
 
     ``score`` takes the :class:`~flamma.types.Scores` of all clients.
     """
@@ -153,8 +196,8 @@ class ScoreMetric(Metric):
 
     of_scores: ClassVar[bool] = True
 
-    def aggregation(self, last: str = UNKNOWN_LAST_ROUNDS) -> str:
-        """How the metric of a run comes from its rounds."""
+    def aggregation(self, last: str = _UNKNOWN_LAST_ROUNDS) -> str:
+        """Return how a run's metric is computed from its rounds."""
         return f"mean over {last}"
 
     def of_round(self, name: str, record: RoundRecord) -> float | None:
@@ -170,17 +213,17 @@ class ScoreMetric(Metric):
 
 @dataclass(frozen=True, kw_only=True)
 class RoundMetric(Metric):
-    """A metric that a record has in any case: work, traffic, the certificate.
+    """A metric that every record has: work, traffic, the certificate.
 
-    ``warmup`` is whether what the warm-up took is added.
+    ``warmup`` reads the value of the warm-up, which is added.
     """
 
     read: Callable[[RoundRecord], float | None]
     over_rounds: Literal["sum", "max", "min"]
     warmup: Callable[[RoundRecord], float] | None = None
 
-    def aggregation(self, last: str = UNKNOWN_LAST_ROUNDS) -> str:
-        """How the metric of a run comes from its rounds."""
+    def aggregation(self, last: str = _UNKNOWN_LAST_ROUNDS) -> str:
+        """Return how a run's metric is computed from its rounds."""
         words = {
             "sum": "sum over rounds",
             "max": "largest of a round",
@@ -209,8 +252,8 @@ class RunMetric(Metric):
 
     measure: Callable[[Sequence[RoundRecord], int], float | None]
 
-    def aggregation(self, last: str = UNKNOWN_LAST_ROUNDS) -> str:
-        """How the metric of a run comes from its rounds."""
+    def aggregation(self, last: str = _UNKNOWN_LAST_ROUNDS) -> str:
+        """Return how a run's metric is computed from its rounds."""
         return "all rounds together"
 
     def of_run(self, name: str, records: Sequence[RoundRecord], clients: int) -> float | None:
@@ -220,16 +263,16 @@ class RunMetric(Metric):
 
 @dataclass(frozen=True, kw_only=True)
 class TimeToMetric(Metric):
-    """The virtual time until a run has first reached its targets, which it may never do.
+    """The virtual time until a run first reaches its targets, if ever.
 
     ``reaches`` has the metrics of an evaluation that must have reached their targets in one and
     the same round, and which direction is better.
     """
 
-    reaches: tuple[tuple[str, Direction], ...]
+    reaches: tuple[tuple[str, _Direction], ...]
 
-    def aggregation(self, last: str = UNKNOWN_LAST_ROUNDS) -> str:
-        """How the metric of a run comes from its rounds."""
+    def aggregation(self, last: str = _UNKNOWN_LAST_ROUNDS) -> str:
+        """Return how a run's metric is computed from its rounds."""
         return "end of the first evaluated round that reaches it, where every seed has one"
 
     def first(self, records: Sequence[RoundRecord], targets: Mapping[str, float]) -> float | None:
@@ -237,16 +280,17 @@ class TimeToMetric(Metric):
 
         A metric without a target is not reached.
         """
-        return next((r.cost.virtual_seconds for r in records if self._is_reached(r, targets)), None)
 
-    def _is_reached(self, record: RoundRecord, targets: Mapping[str, float]) -> bool:
-        for name, better in self.reaches:
-            value, target = record.metric(name), targets.get(name)
-            if value is None or target is None:
-                return False
-            if value < target if better == "higher" else value > target:
-                return False
-        return True
+        def is_reached(record: RoundRecord) -> bool:
+            for name, better in self.reaches:
+                value, target = record.metric(name), targets.get(name)
+                if value is None or target is None:
+                    return False
+                if value < target if better == "higher" else value > target:
+                    return False
+            return True
+
+        return next((r.cost.virtual_seconds for r in records if is_reached(r)), None)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -256,15 +300,15 @@ class ComparedMetric(Metric):
 
 @dataclass(frozen=True, kw_only=True)
 class EqualWorkMetric(ComparedMetric):
-    """Another metric when a run has spent as many local epochs as the thriftiest one in all."""
+    """Another metric, when a run has used as many local epochs as the run with the fewest."""
 
     of: str
 
     of_scores: ClassVar[bool] = True
 
-    def aggregation(self, last: str = UNKNOWN_LAST_ROUNDS) -> str:
-        """How the metric of a run comes from its rounds."""
-        return f"mean over {UNKNOWN_LAST_ROUNDS} within the budget"
+    def aggregation(self, last: str = _UNKNOWN_LAST_ROUNDS) -> str:
+        """Return how a run's metric is computed from its rounds."""
+        return f"mean over {_UNKNOWN_LAST_ROUNDS} within the budget"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -272,15 +316,15 @@ class BesideLocalMetric(ComparedMetric):
     """A metric of a run beside that of ``local``, in which every client trains alone.
 
     ``compare`` takes the clients' accuracies alone and in the run, each the mean over the last
-    ten rounds, NaN where there is none; scores of which less is better come negated. ``about``
-    says in a clause what comes out.
+    ten rounds, NaN where there is none; scores are negated where lower is better. ``about`` names
+    the result in a clause.
     """
 
     about: str
     compare: Callable[[Floats, Floats], float]
 
-    def aggregation(self, last: str = UNKNOWN_LAST_ROUNDS) -> str:
-        """How the metric of a run comes from its rounds."""
+    def aggregation(self, last: str = _UNKNOWN_LAST_ROUNDS) -> str:
+        """Return how a run's metric is computed from its rounds."""
         return f"{self.about}, by each one's mean over {last}"
 
 
@@ -289,7 +333,7 @@ def mean_of(values: Sequence[float]) -> float | None:
     return total(values) / len(values) if values else None
 
 
-# What metrics read in clients' scores, in the record of a round, and in all records of a run.
+# Readers of clients' scores, the record of a round, and all records of a run.
 
 
 def _of_accuracies(function: Callable[[ArrayLike], float]) -> Callable[[Scores], float]:
@@ -301,7 +345,7 @@ def _of_one_end(
     function: Callable[[ArrayLike], float], opposite: Callable[[ArrayLike], float]
 ) -> Callable[[Scores], float]:
     """Return the metric of one end of the clients; the other end where less is better."""
-    return lambda scores: (opposite if scores.kind.less_is_better else function)(scores.accuracy)
+    return lambda scores: (opposite if scores.kind.lower_is_better else function)(scores.accuracy)
 
 
 def _of_amounts(function: Callable[[ArrayLike], float]) -> Callable[[Scores], float]:
@@ -315,37 +359,16 @@ def _of_amounts(function: Callable[[ArrayLike], float]) -> Callable[[Scores], fl
     return score
 
 
-def mean_held_out_loss(scores: Scores) -> float:
+def _held_out_loss(scores: Scores) -> float:
     """Return the mean held-out loss of the clients that gave a score."""
     scored = scores.loss[~np.isnan(scores.accuracy)]
     return total(scored) / scored.size if scored.size else math.nan
 
 
-def _of_participation(name: str) -> Callable[[Sequence[RoundRecord], int], float | None]:
-    """Return the metric of how often clients were selected, or of the epochs they trained."""
-    return lambda records, clients: finite_or_none(_took_part(records, clients)[name])
-
-
-def rational_moves(records: Sequence[RoundRecord], clients: int) -> float | None:
+def _rational_moves(records: Sequence[RoundRecord], clients: int) -> float | None:
     """Return the share of moves by which a client did not lose; None where no game was played."""
-    moves = [
-        u for record in records for u in record.outcome.client_utilities or () if u is not None
-    ]
-    return functions.ir_ratio(moves) if moves else None
-
-
-def _of_certificate(name: str) -> Callable[[RoundRecord], float | None]:
-    """Return the metric that a number of a round's certificate is."""
-    return lambda record: (
-        None
-        if record.game is None or record.game.certificate is None
-        else float(getattr(record.game.certificate, name))
-    )
-
-
-def _of_warmup(name: str) -> Callable[[RoundRecord], float]:
-    """Return what reads a number of the warm-up, which is told with the first round."""
-    return lambda first: 0 if first.warmup is None else getattr(first.warmup, name)
+    moves = [u for r in records for u in r.outcome.client_utilities or () if u is not None]
+    return ir_ratio(moves) if moves else None
 
 
 def finite_or_none(value: float) -> float | None:
@@ -353,16 +376,48 @@ def finite_or_none(value: float) -> float | None:
     return float(value) if math.isfinite(value) else None
 
 
-def _took_part(records: Sequence[RoundRecord], clients: int) -> dict[str, float]:
-    counts, epochs = np.zeros(clients), np.zeros(clients)
-    for record in records:
-        selected = np.array(record.selected, int)
-        done = np.array(record.outcome.local_epochs, float)
-        np.add.at(counts, selected, 1)
-        if record.outcome.failed:
-            done[np.isin(selected, list(record.outcome.failed))] = 0
-        np.add.at(epochs, selected, done)
-    return functions.participation(counts, epochs)
+def _summed(
+    label: str, unit: str, better: _Direction, read: Callable[[RoundRecord], float], warmup: str
+) -> RoundMetric:
+    """Return the metric of a number of a record, summed over rounds; ``warmup`` names it there."""
+
+    def of_warmup(first: RoundRecord) -> float:
+        return 0 if first.warmup is None else getattr(first.warmup, warmup)
+
+    return RoundMetric(
+        label, unit, better, ("csv", "page"), read=read, over_rounds="sum", warmup=of_warmup
+    )
+
+
+def _evenness(
+    name: str, label: str, shown: tuple[Place, ...] = (), better: _Direction = "higher"
+) -> RunMetric:
+    """Return a metric of how often clients were selected, or of the epochs they trained."""
+
+    def measure(records: Sequence[RoundRecord], clients: int) -> float | None:
+        counts, epochs = np.zeros(clients), np.zeros(clients)
+        for record in records:
+            outcome, selected = record.outcome, np.array(record.selected, int)
+            done = np.array(outcome.local_epochs, float)
+            np.add.at(counts, selected, 1)
+            if outcome.failed:
+                done[np.isin(selected, list(outcome.failed))] = 0
+            np.add.at(epochs, selected, done)
+        return finite_or_none(participation(counts, epochs)[name])
+
+    return RunMetric(label, "", better, shown, "participation", measure=measure)
+
+
+def _certified(name: str, label: str, shown: tuple[Place, ...] = ()) -> RoundMetric:
+    """Return the metric of a number of a round's certificate."""
+
+    def read(record: RoundRecord) -> float | None:
+        certificate = None if record.game is None else record.game.certificate
+        return None if certificate is None else float(getattr(certificate, name))
+
+    return RoundMetric(
+        label, "utility", "lower", shown, "certificate", read=read, over_rounds="max"
+    )
 
 
 # The table of metrics: one entry each, read by ``show``, tables, CSV, pages and pictures.
@@ -371,264 +426,128 @@ METRICS: Registry[Metric] = Registry(
     "metric",
     "flamma.metrics",
     {
-        "accuracy": ScoreMetric(
-            label="accuracy", unit="%", better="higher", score=_of_accuracies(functions.mean)
-        ),
-        "accuracy_variance": ScoreMetric(
-            label="variance", unit="%²", better="lower", score=_of_accuracies(functions.variance)
-        ),
+        "accuracy": ScoreMetric("accuracy", "%", "higher", score=_of_accuracies(mean)),
+        "accuracy_variance": ScoreMetric("variance", "%²", "lower", score=_of_accuracies(variance)),
         "accuracy_variance_weighted": ScoreMetric(
-            label="variance by samples",
-            unit="%²",
-            better="lower",
-            shown=(),
-            score=lambda scores: functions.variance_weighted(scores.accuracy, scores.samples),
+            "variance by samples",
+            "%²",
+            "lower",
+            (),
+            score=lambda scores: variance_weighted(scores.accuracy, scores.samples),
         ),
         "accuracy_std": ScoreMetric(
-            label="standard deviation",
-            unit="%",
-            better="lower",
-            shown=(),
-            score=_of_accuracies(functions.std),
+            "standard deviation", "%", "lower", (), score=_of_accuracies(std)
         ),
         "worst_10": ScoreMetric(
-            label="worst 10%",
-            unit="%",
-            better="higher",
-            shown=("show", "csv", "page"),
-            score=_of_one_end(functions.worst_10, functions.best_10),
+            "worst 10%",
+            "%",
+            "higher",
+            ("show", "csv", "page"),
+            score=_of_one_end(worst_10, best_10),
         ),
         "best_10": ScoreMetric(
-            label="best 10%",
-            unit="%",
-            better="higher",
-            shown=("show", "csv"),
-            score=_of_one_end(functions.best_10, functions.worst_10),
+            "best 10%", "%", "higher", ("show", "csv"), score=_of_one_end(best_10, worst_10)
         ),
-        "min": ScoreMetric(
-            label="worst accuracy",
-            unit="%",
-            better="higher",
-            shown=(),
-            score=_of_one_end(functions.lowest, functions.highest),
-        ),
-        "range": ScoreMetric(
-            label="range of accuracy",
-            unit="%",
-            better="lower",
-            shown=(),
-            score=_of_accuracies(functions.spread),
-        ),
-        "jain": ScoreMetric(
-            label="Jain's index", better="higher", shown=(), score=_of_amounts(functions.jain)
-        ),
-        "gini": ScoreMetric(
-            label="Gini coefficient", better="lower", shown=(), score=_of_amounts(functions.gini)
-        ),
-        "entropy": ScoreMetric(
-            label="entropy",
-            unit="nats",
-            better="higher",
-            shown=(),
-            score=_of_amounts(functions.entropy),
-        ),
+        "min": ScoreMetric("worst accuracy", "%", "higher", (), score=_of_one_end(lowest, highest)),
+        "range": ScoreMetric("range of accuracy", "%", "lower", (), score=_of_accuracies(spread)),
+        "jain": ScoreMetric("Jain's index", "", "higher", (), score=_of_amounts(jain)),
+        "gini": ScoreMetric("Gini coefficient", "", "lower", (), score=_of_amounts(gini)),
+        "entropy": ScoreMetric("entropy", "nats", "higher", (), score=_of_amounts(entropy)),
         "kl_uniform": ScoreMetric(
-            label="divergence from even",
-            unit="nats",
-            better="lower",
-            shown=(),
-            score=_of_amounts(functions.kl_uniform),
+            "divergence from even", "nats", "lower", (), score=_of_amounts(kl_uniform)
         ),
         "clients_scored": ScoreMetric(
-            label="clients scored",
-            shown=(),
+            "clients scored",
+            "",
+            "neither",
+            (),
             score=lambda scores: float(np.count_nonzero(~np.isnan(scores.accuracy))),
         ),
         "test_accuracy": ScoreMetric(
-            label="test accuracy",
-            unit="%",
-            better="higher",
-            shown=("show", "csv"),
+            "test accuracy",
+            "%",
+            "higher",
+            ("show", "csv"),
             score=lambda scores: scores.test_accuracy,
         ),
-        "loss": ScoreMetric(
-            label="held-out loss", better="lower", shown=("show",), score=mean_held_out_loss
-        ),
+        "loss": ScoreMetric("held-out loss", "", "lower", ("show",), score=_held_out_loss),
         "equal_work_accuracy": EqualWorkMetric(
-            label="accuracy at equal work",
-            unit="%",
-            better="higher",
-            shown=("csv",),
-            of="accuracy",
+            "accuracy at equal work", "%", "higher", ("csv",), of="accuracy"
         ),
         "equal_work_accuracy_variance": EqualWorkMetric(
-            label="variance at equal work",
-            unit="%²",
-            better="lower",
-            shown=("csv",),
-            of="accuracy_variance",
+            "variance at equal work", "%²", "lower", ("csv",), of="accuracy_variance"
         ),
         "better_off": BesideLocalMetric(
-            label="share better off",
-            unit="%",
-            better="higher",
-            shown=("table", "csv", "page"),
+            "share better off",
+            "%",
+            "higher",
+            ("table", "csv", "page"),
             about="clients at least as accurate as alone, in the run of local with the same seed",
-            compare=lambda alone, joint: 100 * functions.better_off(alone, joint, ties=True),
+            compare=lambda alone, joint: 100 * better_off(alone, joint, ties=True),
         ),
-        "epochs_total": RoundMetric(
-            label="local epochs",
-            shown=("csv", "page"),
-            read=lambda record: record.outcome.epochs_total,
-            over_rounds="sum",
-            warmup=_of_warmup("epochs"),
+        "epochs_total": _summed(
+            "local epochs", "", "neither", lambda r: r.outcome.epochs_total, "epochs"
         ),
-        "bytes_up": RoundMetric(
-            label="sent by clients",
-            unit="bytes",
-            better="lower",
-            shown=("csv", "page"),
-            read=lambda record: record.cost.bytes_up,
-            over_rounds="sum",
-            warmup=_of_warmup("bytes_up"),
+        "bytes_up": _summed(
+            "sent by clients", "bytes", "lower", lambda r: r.cost.bytes_up, "bytes_up"
         ),
-        "bytes_down": RoundMetric(
-            label="sent to clients",
-            unit="bytes",
-            better="lower",
-            shown=("csv", "page"),
-            read=lambda record: record.cost.bytes_down,
-            over_rounds="sum",
-            warmup=_of_warmup("bytes_down"),
+        "bytes_down": _summed(
+            "sent to clients", "bytes", "lower", lambda r: r.cost.bytes_down, "bytes_down"
         ),
-        "seconds": RoundMetric(
-            label="time",
-            unit="s",
-            better="lower",
-            shown=("csv", "page"),
-            read=lambda record: record.cost.seconds,
-            over_rounds="sum",
-            warmup=_of_warmup("seconds"),
-        ),
+        "seconds": _summed("time", "s", "lower", lambda r: r.cost.seconds, "seconds"),
         "virtual_seconds": RoundMetric(
-            label="virtual time",
-            unit="virtual s",
-            better="lower",
-            shown=("csv", "page"),
+            "virtual time",
+            "virtual s",
+            "lower",
+            ("csv", "page"),
             read=lambda record: record.cost.virtual_seconds,
             over_rounds="max",
         ),
         "seconds_to_accuracy": TimeToMetric(
-            label="time to accuracy",
-            unit="virtual s",
-            better="lower",
-            shown=("table", "csv", "page"),
+            "time to accuracy",
+            "virtual s",
+            "lower",
+            ("table", "csv", "page"),
             reaches=(("accuracy", "higher"),),
         ),
         "seconds_to_fairness": TimeToMetric(
-            label="time to fairness",
-            unit="virtual s",
-            better="lower",
-            shown=("table", "csv", "page"),
+            "time to fairness",
+            "virtual s",
+            "lower",
+            ("table", "csv", "page"),
             reaches=(("accuracy", "higher"), ("accuracy_variance", "lower")),
         ),
-        "selection_jain": RunMetric(
-            label="Jain's index of selections",
+        "selection_jain": _evenness("selection_jain", "Jain's index of selections", ("csv",)),
+        "selection_gini": _evenness("selection_gini", "Gini of selections", better="lower"),
+        "selection_coverage": _evenness("selection_coverage", "clients ever selected"),
+        "epochs_jain": _evenness("epochs_jain", "Jain's index of epochs", ("csv",)),
+        "epochs_gini": _evenness("epochs_gini", "Gini of epochs", better="lower"),
+        "epochs_coverage": _evenness("epochs_coverage", "clients that ever trained"),
+        "follower_gap": _certified("follower_gap", "follower gap", ("csv", "page")),
+        "leader_regret": _certified("leader_regret", "leader regret", ("csv", "page")),
+        "leader_regret_uncertainty": _certified(
+            "leader_regret_uncertainty", "uncertainty of the leader regret"
+        ),
+        "individual_rationality_slack": replace(
+            _certified("individual_rationality_slack", "smallest utility"),
             better="higher",
-            shown=("csv",),
-            group="participation",
-            measure=_of_participation("selection_jain"),
-        ),
-        "selection_gini": RunMetric(
-            label="Gini of selections",
-            better="lower",
-            shown=(),
-            group="participation",
-            measure=_of_participation("selection_gini"),
-        ),
-        "selection_coverage": RunMetric(
-            label="clients ever selected",
-            better="higher",
-            shown=(),
-            group="participation",
-            measure=_of_participation("selection_coverage"),
-        ),
-        "epochs_jain": RunMetric(
-            label="Jain's index of epochs",
-            better="higher",
-            shown=("csv",),
-            group="participation",
-            measure=_of_participation("epochs_jain"),
-        ),
-        "epochs_gini": RunMetric(
-            label="Gini of epochs",
-            better="lower",
-            shown=(),
-            group="participation",
-            measure=_of_participation("epochs_gini"),
-        ),
-        "epochs_coverage": RunMetric(
-            label="clients that ever trained",
-            better="higher",
-            shown=(),
-            group="participation",
-            measure=_of_participation("epochs_coverage"),
-        ),
-        "follower_gap": RoundMetric(
-            label="follower gap",
-            unit="utility",
-            better="lower",
-            shown=("csv", "page"),
-            group="certificate",
-            read=_of_certificate("follower_gap"),
-            over_rounds="max",
-        ),
-        "leader_regret": RoundMetric(
-            label="leader regret",
-            unit="utility",
-            better="lower",
-            shown=("csv", "page"),
-            group="certificate",
-            read=_of_certificate("leader_regret"),
-            over_rounds="max",
-        ),
-        "leader_regret_uncertainty": RoundMetric(
-            label="uncertainty of the leader regret",
-            unit="utility",
-            better="lower",
-            shown=(),
-            group="certificate",
-            read=_of_certificate("leader_regret_uncertainty"),
-            over_rounds="max",
-        ),
-        "individual_rationality_slack": RoundMetric(
-            label="smallest utility",
-            unit="utility",
-            better="higher",
-            shown=(),
-            group="certificate",
-            read=_of_certificate("individual_rationality_slack"),
             over_rounds="min",
         ),
         "individual_rationality_ratio": RunMetric(
-            label="moves without a loss",
-            better="higher",
-            shown=("csv",),
-            group="certificate",
-            measure=rational_moves,
+            "moves without a loss", "", "higher", ("csv",), "certificate", measure=_rational_moves
         ),
     },
 )
 """All metrics by name, in the order in which they are listed."""
 
 
-# Which metrics there are, where each is shown, and what an evaluation comes to.
+# All metrics, those shown in a place, and the values of an evaluation.
 
 
 def shown_in(place: Place, kind: ScoreKind = ACCURACY_SCORE) -> dict[str, Metric]:
     """Return the metrics that are shown in one place, by name.
 
-    ``kind`` is what clients are scored by: it is in the labels, and says which way is better.
+    ``kind`` is the kind of the clients' scores: its name is in the labels.
     """
     return {
         name: metric.scored_by(kind) for name, metric in usable().items() if place in metric.shown
@@ -636,7 +555,7 @@ def shown_in(place: Place, kind: ScoreKind = ACCURACY_SCORE) -> dict[str, Metric
 
 
 def usable() -> dict[str, Metric]:
-    """Return all metrics by name but for those of other packages that cannot be loaded."""
+    """Return all metrics by name, except those of other packages that cannot be loaded."""
     found = {}
     for name in METRICS:
         try:
@@ -660,7 +579,7 @@ def of_run(
 
 
 def evaluate(scores: Scores) -> Evaluation:
-    """Return every metric of an evaluation, and who gave no score.
+    """Return every metric of an evaluation, and the clients without a score.
 
     A metric of another package that fails has no value, and a warning says so.
     """
@@ -679,4 +598,4 @@ def evaluate(scores: Scores) -> Evaluation:
     sample = None if scores.clients is None else int(scores.clients.size)
     missing = dict(sorted(scores.missing.items()))
     kind = scores.kind
-    return Evaluation(values, missing, sample, scores.personal, kind.title, kind.less_is_better)
+    return Evaluation(values, missing, sample, scores.personal, kind.title, kind.lower_is_better)

@@ -1,10 +1,9 @@
 """Accuracy, fairness and participation as functions of arrays, numpy only.
 
-An accuracy is that of the global model on a client's own held-out data, in percent; another metric
-of the clients, which may have no bounds, can stand in its place. A client without held-out data has
-NaN and is left out. Metrics of zero clients are NaN, and a single client
-is perfectly even. The follower gap and the leader regret of a round are in
-:func:`flamma.game.certify`.
+An accuracy is that of the global model on a client's held-out data, in percent; another metric of
+the clients, which may have no bounds, can replace it. Clients without held-out data have NaN and
+are omitted. Metrics of zero clients are NaN, and a single client is perfectly even. The follower
+gap and the leader regret of a round are in :func:`flamma.game.certify`.
 """
 
 from __future__ import annotations
@@ -50,13 +49,7 @@ def participation(selection_counts: ArrayLike, epochs: ArrayLike) -> dict[str, f
 
 
 def check_percent(accuracy: ArrayLike) -> None:
-    """Refuse accuracies that are no percentages.
-
-    Raises
-    ------
-    FlammaError
-        If one is below 0 or above 100; NaN is an accuracy that is not known.
-    """
+    """Refuse accuracies that are no percentages."""
     values = _vector(accuracy)
     if ((values < 0) | (values > 100 + _PERCENT_ROUNDING)).any():  # false for NaN
         raise FlammaError("an accuracy must be a percentage from 0 to 100, or NaN if unknown.")
@@ -79,7 +72,8 @@ def variance_weighted(accuracy: ArrayLike, samples: ArrayLike) -> float:
 
     NaN if there are no samples at all.
     """
-    return _variance(*_weighted(accuracy, samples))
+    counts = _amounts("samples", samples)
+    return _variance(*_pairs("accuracies", _vector(accuracy), "samples", counts))
 
 
 def std(accuracy: ArrayLike) -> float:
@@ -173,8 +167,8 @@ def coverage(amounts: ArrayLike) -> float:
 def collaborative_fairness(standalone: ArrayLike, final: ArrayLike) -> float | None:
     """Return Pearson's correlation of the accuracy alone and in the end, without unit, in [-1, 1].
 
-    Near 1 who brings more gets more. ``None`` where it is not defined: fewer than two clients
-    with both accuracies, or one of the vectors constant.
+    Near 1, clients that contribute more gain more. ``None`` where it is not defined: fewer than
+    two clients with both accuracies, or one of the vectors constant.
 
     Examples
     --------
@@ -236,10 +230,6 @@ def _relative(amounts: ArrayLike) -> Floats:
     return values / largest if largest > 0 else np.ones(values.size)
 
 
-def _weighted(accuracy: ArrayLike, samples: ArrayLike) -> tuple[Floats, Floats]:
-    return _pairs("accuracies", _vector(accuracy), "samples", _amounts("samples", samples))
-
-
 def _both(standalone: ArrayLike, final: ArrayLike) -> tuple[Floats, Floats]:
     return _pairs("standalone accuracies", _vector(standalone), "final ones", _vector(final))
 
@@ -269,7 +259,7 @@ def _pairs(first: str, x: Floats, second: str, y: Floats) -> tuple[Floats, Float
     """Return both vectors without the clients of which either is unknown."""
     if x.size != y.size:
         raise FlammaError(
-            f"{first} and {second} must be equally many, but there are {x.size} and {y.size}."
+            f"{first} and {second} must have the same length (got {x.size} and {y.size})."
         )
     known = ~(np.isnan(x) | np.isnan(y))
     return x[known], y[known]

@@ -23,6 +23,7 @@ if TYPE_CHECKING:
 
     from flamma.models.flat import FlatModel as FlatModel
 
+__all__ = ["MODELS", "FlatModel", "ModelFactory", "build_model"]
 
 # The registry of models, and building them by name.
 #
@@ -30,7 +31,7 @@ if TYPE_CHECKING:
 # function ``(shape, classes, **options) -> torch.nn.Module``; its keyword parameters are its
 # options.
 
-ModelFactory = Callable[..., Any]
+ModelFactory = Callable[..., "nn.Module"]
 """``(shape, classes, **options) -> torch.nn.Module``, with the shape of one sample."""
 
 MODELS: Registry[ModelFactory] = Registry(
@@ -48,8 +49,8 @@ MODELS: Registry[ModelFactory] = Registry(
 )
 """All models by name."""
 
-MOST_WEIGHTS = 2**30
-"""The most weights of a model; each copy of so many takes 4 GiB, and a run needs several."""
+_MAX_WEIGHTS = 2**30
+"""Upper bound of a model's weights; a copy of that size takes 4 GiB, and a run needs several."""
 
 
 def build_model(
@@ -79,7 +80,7 @@ def build_model(
     ------
     ConfigError
         If there is no such model or option (the nearest match is named), the model does not
-        support such samples, or it would have more than ``MOST_WEIGHTS`` weights.
+        support such samples, or it would have more than 2^30 weights.
 
     Examples
     --------
@@ -130,15 +131,10 @@ def check_model(
     """Refuse a model that does not take such samples or is too large, without making it.
 
     ``frozen`` are patterns of parameters, each of which must fit one.
-
-    Raises
-    ------
-    ConfigError
-        As :func:`build_model` does.
     """
     from flamma.models.weights import freeze
 
-    def make() -> Any:
+    def make() -> nn.Module:
         module = MODELS[model.name](shape, classes, **model.options)
         if hasattr(module, "named_parameters"):  # build_model refuses what is no module
             freeze(module, frozen)
@@ -147,7 +143,7 @@ def check_model(
     _check_size(model.name, make)
 
 
-def _check_size(label: str, make: Callable[[], Any]) -> None:
+def _check_size(label: str, make: Callable[[], nn.Module]) -> None:
     """Refuse a model that is too large, found out on a device that allocates nothing."""
     import torch
 
@@ -157,16 +153,17 @@ def _check_size(label: str, make: Callable[[], Any]) -> None:
     except (RuntimeError, TypeError, OverflowError) as error:
         if "overflow" not in str(error).lower():
             return  # a model of another package that cannot be made without memory
-        weights = MOST_WEIGHTS + 1
-    if weights > MOST_WEIGHTS:
+        weights = _MAX_WEIGHTS + 1
+    if weights > _MAX_WEIGHTS:
         raise ConfigError(
-            f"the model {label!r} would have more than {MOST_WEIGHTS:,} weights: make it smaller "
+            f"the model {label!r} would have more than {_MAX_WEIGHTS:,} weights: make it smaller "
             f"by its options."
         )
 
 
-def __getattr__(name: str) -> Any:
+def __getattr__(name: str) -> type[FlatModel]:
     # torch takes seconds to import, and reading a configuration does not need it.
     if name == "FlatModel":
-        return import_module("flamma.models.flat").FlatModel
+        model: type[FlatModel] = import_module("flamma.models.flat").FlatModel
+        return model
     raise AttributeError(f"module 'flamma.models' has no attribute {name!r}")

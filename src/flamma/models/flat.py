@@ -20,8 +20,8 @@ class FlatModel:
     running means) follow. The gradients of the trainable part are views into one flat tensor too,
     so an optimiser's step is a handful of operations on long vectors.
 
-    Frozen parameters are not part of the vector: they stay what they are in the module, the same
-    for everybody, and so never travel. Integer buffers (a batch norm's count of batches) and
+    Frozen parameters are not part of the vector: they stay as they are in the module, the same
+    for all clients, and so never travel. Integer buffers (a batch norm's count of batches) and
     buffers that the module does not save are not part of it either: every :meth:`load` resets them
     to their initial values, so that training depends on the loaded vector only. Parameters that
     modules share stay shared and appear once.
@@ -96,7 +96,7 @@ class FlatModel:
 
     @property
     def naming(self) -> NamedWeights:
-        """What makes a state dict of a flat vector, without the module."""
+        """The conversion of a flat vector to a state dict, without the module."""
         self._gather()
         saved = state_tensors(self.module)
         known = {id(saved[name]): name for name in self._layout.names}
@@ -152,10 +152,7 @@ class FlatModel:
 
 
 def _sort_out(module: nn.Module) -> tuple[list[str], list[str], list[str]]:
-    """Return the names of what is trained, what is only averaged, and what is reset.
-
-    Frozen parameters are none of these.
-    """
+    """Return the names of tensors that are trained, only averaged, and reset; none is frozen."""
     trained: list[str] = []
     carried: list[str] = []
     reset: list[str] = []

@@ -7,7 +7,7 @@ logarithms. Layers draw their initial weights by these two.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from contextlib import AbstractContextManager
 from typing import Any
 
@@ -18,16 +18,16 @@ from torch.utils._python_dispatch import TorchDispatchMode
 
 from flamma.numerics.draws import normal_quantile
 
-LEVELS = 2**24
+_LEVELS = 2**24
 """How many equally spaced numbers torch's uniform deviates of single precision take."""
 
 
-def same_initial_weights() -> AbstractContextManager[Any]:
+def same_initial_weights() -> AbstractContextManager[None]:
     """Return a scope in which ``uniform_`` and ``normal_`` of single precision are replaced.
 
     Uniform weights are those of torch on a processor that fuses products and sums.
     """
-    scope: AbstractContextManager[Any] = _Replacing()  # type: ignore[no-untyped-call]
+    scope: AbstractContextManager[None] = _Replacing()  # type: ignore[no-untyped-call]
     return scope
 
 
@@ -39,7 +39,7 @@ class _Replacing(TorchDispatchMode):  # type: ignore[no-untyped-call]
     def __torch_dispatch__(
         self,
         func: Callable[..., Any],
-        types: Any,
+        types: Iterable[type],
         args: tuple[Any, ...] = (),
         kwargs: dict[str, Any] | None = None,
     ) -> Any:
@@ -56,7 +56,7 @@ def _uniform(
     generator: torch.Generator | None = None,
 ) -> torch.Tensor:
     first, last = np.float32(low), np.float32(high)
-    steps = _whole_numbers(tensor, generator) / LEVELS
+    steps = _whole_numbers(tensor, generator) / _LEVELS
     return _filled(tensor, np.float64(first) + np.float64(last - first) * steps)
 
 
@@ -66,11 +66,11 @@ def _normal(
     std: float = 1.0,
     generator: torch.Generator | None = None,
 ) -> torch.Tensor:
-    steps = (_whole_numbers(tensor, generator) + 0.5) / LEVELS
+    steps = (_whole_numbers(tensor, generator) + 0.5) / _LEVELS
     return _filled(tensor, mean + std * normal_quantile(steps))
 
 
-_REPLACED: dict[Any, Callable[..., torch.Tensor]] = {
+_REPLACED: dict[Callable[..., Any], Callable[..., torch.Tensor]] = {
     torch.ops.aten.uniform_.default: _uniform,
     torch.ops.aten.normal_.default: _normal,
 }
@@ -78,7 +78,7 @@ _REPLACED: dict[Any, Callable[..., torch.Tensor]] = {
 
 
 def _whole_numbers(tensor: torch.Tensor, generator: torch.Generator | None) -> NDArray[np.float64]:
-    drawn = torch.empty(tensor.numel(), dtype=torch.int64).random_(0, LEVELS, generator=generator)
+    drawn = torch.empty(tensor.numel(), dtype=torch.int64).random_(0, _LEVELS, generator=generator)
     return drawn.numpy().astype(np.float64)
 
 

@@ -1,4 +1,4 @@
-"""The residual block of ResNet-18."""
+"""The modules of the models: a residual block, a recurrent net and a transformer."""
 
 from __future__ import annotations
 
@@ -76,7 +76,7 @@ class Transformer(nn.Module):
 
 
 class _CausalBlock(nn.Module):
-    """Attention to the places up to one's own, then a perceptron, each added to what was there.
+    """Attention to places up to the current one, then a perceptron, each with a skip connection.
 
     Both get what is normalised before them, which needs no warm-up (Xiong et al., On layer
     normalization in the transformer architecture, ICML 2020).

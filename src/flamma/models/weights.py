@@ -14,15 +14,14 @@ import logging
 import tempfile
 import warnings
 import zipfile
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from fnmatch import fnmatchcase
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import numpy as np
-from numpy.typing import NDArray
+from numpy.typing import ArrayLike, NDArray
 
 from flamma.errors import ConfigError, FlammaError, InputFileError, Key
 from flamma.extras import require
@@ -37,20 +36,17 @@ if TYPE_CHECKING:
 _PICKLED = (".pt", ".pth", ".bin", ".ckpt", ".pkl", ".pickle")
 """How the names of files end that torch pickles into."""
 
-_NAMES_TOLD = 3
-"""The most names of weights in a message."""
-
 
 @dataclass(frozen=True, eq=False)
 class StartWeights:
-    """Weights that a run begins with.
+    """The initial weights of a run.
 
     Attributes
     ----------
     tensors : mapping of str to Tensor
         By the names of the module's state dict.
     source : str
-        What they are called in messages: their file, or what was given from Python.
+        Their name in messages: a file, or an argument.
     sha256 : str
         The SHA-256 of the file, or of the file that they would make.
     """
@@ -61,13 +57,7 @@ class StartWeights:
 
     @classmethod
     def read(cls, path: Path) -> StartWeights:
-        """Return the weights of a safetensors or npz file.
-
-        Raises
-        ------
-        InputFileError
-            If the file cannot be read, or is a pickle.
-        """
+        """Return the weights of a safetensors or npz file."""
         if path.suffix.lower() in _PICKLED:
             raise InputFileError(
                 f"{path} is a pickle, which can run any code, so it is not read: convert it with "
@@ -97,7 +87,7 @@ class StartWeights:
         return cls(tensors, source, hashlib.sha256(content).hexdigest())
 
     @classmethod
-    def of_state_dict(cls, given: Mapping[str, Any], source: str) -> StartWeights:
+    def of_state_dict(cls, given: Mapping[str, Tensor | ArrayLike], source: str) -> StartWeights:
         """Return weights that were given as a state dict of tensors or arrays."""
         arrays = {name: _array(name, value) for name, value in given.items()}
         return cls.of_bytes(packed(arrays), source)
@@ -109,12 +99,7 @@ class StartWeights:
     def put_into(self, module: nn.Module) -> None:
         """Set all weights of a module to these.
 
-        Counters, which training begins anew, and further names of shared weights may be missing.
-
-        Raises
-        ------
-        ConfigError
-            If a name is missing or unknown, or a shape is another one; the first few are named.
+        Counters, which training resets, and further names of shared weights may be missing.
         """
         import torch
 
@@ -151,31 +136,24 @@ def state_tensors(module: nn.Module) -> dict[str, Tensor]:
     return {name: part for name, part in saved.items() if isinstance(part, torch.Tensor)}
 
 
-def packed(arrays: Mapping[str, Any], metadata: Mapping[str, str] | None = None) -> bytes:
+def packed(arrays: Mapping[str, ArrayLike], metadata: Mapping[str, str] | None = None) -> bytes:
     """Return arrays by name as the bytes of a safetensors file."""
-    import numpy as np
     from safetensors.numpy import save
 
     plain = {name: np.asarray(array, order="C") for name, array in arrays.items()}
-    return _in_order(save(plain, metadata=dict(metadata) if metadata else None))
-
-
-def _in_order(content: bytes) -> bytes:
-    """Return a safetensors file whose header is in order, so that equal weights are equal files.
-
-    The library writes the metadata in another order in every process. A header is padded with
-    blanks to a multiple of eight bytes.
-    """
+    content = save(plain, metadata=dict(metadata) if metadata else None)
+    # The library writes the metadata in another order in every process. Sorted, equal weights are
+    # equal files. A header is padded with blanks to a multiple of eight bytes.
     size = int.from_bytes(content[:8], "little")
     table = json.loads(content[8 : 8 + size])
-    told = table.pop("__metadata__", None)
-    ordered = table if told is None else {"__metadata__": dict(sorted(told.items())), **table}
+    notes = table.pop("__metadata__", None)
+    ordered = table if notes is None else {"__metadata__": dict(sorted(notes.items())), **table}
     header = json.dumps(ordered, separators=(",", ":"), ensure_ascii=False).encode()
     header += b" " * (-len(header) % 8)
     return len(header).to_bytes(8, "little") + header + content[8 + size :]
 
 
-def packed_npz(arrays: Mapping[str, NDArray[Any]]) -> bytes:
+def packed_npz(arrays: Mapping[str, NDArray[np.generic]]) -> bytes:
     """Return arrays by name, whatever the names are, as the bytes of an npz file."""
     from numpy.lib.format import write_array
 
@@ -189,13 +167,7 @@ def packed_npz(arrays: Mapping[str, NDArray[Any]]) -> bytes:
 
 
 def freeze(module: nn.Module, patterns: Sequence[str]) -> None:
-    """Keep parameters from being trained, by their names or patterns such as ``features.*``.
-
-    Raises
-    ------
-    ConfigError
-        If a pattern fits no parameter (the nearest name is named).
-    """
+    """Keep parameters from being trained, by their names or patterns such as ``features.*``."""
     parameters = dict(module.named_parameters())
     for pattern in patterns:
         fitting = [name for name in parameters if fnmatchcase(name, pattern)]
@@ -207,7 +179,6 @@ def freeze(module: nn.Module, patterns: Sequence[str]) -> None:
 
 
 def _of_npz(content: bytes) -> dict[str, Tensor]:
-    import numpy as np
     import torch
 
     try:
@@ -222,8 +193,7 @@ def _of_npz(content: bytes) -> dict[str, Tensor]:
         raise ValueError("a part of the file is missing") from error
 
 
-def _array(name: str, value: Any) -> Any:
-    import numpy as np
+def _array(name: str, value: Tensor | ArrayLike) -> NDArray[np.generic]:
     import torch
 
     if isinstance(value, torch.Tensor):
@@ -238,34 +208,34 @@ def _array(name: str, value: Any) -> Any:
 
 
 def _some(names: Iterable[str]) -> str:
-    told = list(names)
-    more = len(told) - _NAMES_TOLD
-    return ", ".join(told[:_NAMES_TOLD]) + (f" and {more} more" if more > 0 else "")
+    listed = list(names)
+    more = len(listed) - 3
+    return ", ".join(listed[:3]) + (f" and {more} more" if more > 0 else "")
 
 
 # A flat vector of weights as a state dict: arrays by the names that the module gives them.
 
-StateDict = dict[str, NDArray[Any]]
+StateDict = dict[str, NDArray[np.generic]]
 """Weights by name, as a module's state dict has them."""
 
 
 @dataclass(frozen=True, eq=False)
 class NamedWeights:
-    """What turns a flat vector into a state dict, without the module.
+    """The conversion of a flat vector to a state dict, without the module.
 
     Attributes
     ----------
     layout : Layout
-        What the vector is made of.
+        The layout of the vector.
     aliases : mapping of str to str
         Further names of parameters that modules share, with the name in the layout.
     fixed : mapping of str to ndarray
-        What a state dict has that is not part of the vector: frozen parameters and counters.
+        Further entries of a state dict: frozen parameters and counters.
     """
 
     layout: Layout
     aliases: Mapping[str, str]
-    fixed: Mapping[str, NDArray[Any]]
+    fixed: Mapping[str, NDArray[np.generic]]
 
     def arrays(self, params: Params) -> StateDict:
         """Return the state dict of a flat vector.
@@ -286,14 +256,14 @@ class NamedWeights:
         return named | dict(self.fixed)
 
 
-# A model of the user's own, whatever it was given as: a module, a class, or a function.
+# A user's model: a module, a class, or a function.
 
 _GIVEN_BY_NAME = ("shape", "classes")
-"""The parameters of a class or a function that are told by their name."""
+"""The parameters of a class or a function that are recognised by name."""
 
 
-def model_factory(model: Any) -> ModelFactory:
-    """Return ``(shape, classes) -> torch.nn.Module`` of whatever a user calls a model.
+def model_factory(model: nn.Module | Callable[..., nn.Module] | str) -> ModelFactory:
+    """Return ``(shape, classes) -> torch.nn.Module`` of a user's model.
 
     Parameters
     ----------
@@ -302,11 +272,6 @@ def model_factory(model: Any) -> ModelFactory:
         called with the shape of one sample and the number of classes if it takes two arguments,
         with those of ``shape`` and ``classes`` that it names, or with nothing. A text is the name
         of a registered model.
-
-    Raises
-    ------
-    ConfigError
-        If it is none of these, or takes other arguments.
 
     Examples
     --------
@@ -331,7 +296,7 @@ def model_factory(model: Any) -> ModelFactory:
         given: nn.Module = model
         return lambda shape, classes: copy.deepcopy(given)
     if not callable(model) or getattr(model, "__module__", "") == "builtins":
-        given_kind = model.__name__ if callable(model) else f"a {type(model).__name__}"
+        given_kind = getattr(model, "__name__", f"a {type(model).__name__}")
         raise ConfigError(
             f"model must be a torch.nn.Module, a class, a function of shape and classes, or a "
             f"name, not {given_kind}."
@@ -339,8 +304,8 @@ def model_factory(model: Any) -> ModelFactory:
     return _called(model)
 
 
-def given_weights(model: Any) -> StartWeights | None:
-    """Return the weights of a module that was given with them, None of what only makes one.
+def given_weights(model: nn.Module | Callable[..., nn.Module] | str) -> StartWeights | None:
+    """Return the weights of a given module, None of a factory.
 
     A module that cannot be trained has none either: it is refused, with the reason, later.
     """
@@ -354,8 +319,8 @@ def given_weights(model: Any) -> StartWeights | None:
     return StartWeights.of_state_dict(state_tensors(model), "the given module")
 
 
-def _called(make: Callable[..., Any]) -> ModelFactory:
-    """Return what calls a class or a function with as much as it takes."""
+def _called(make: Callable[..., nn.Module]) -> ModelFactory:
+    """Return a factory that calls a class or a function with the arguments it takes."""
     try:
         parameters = list(inspect.signature(make).parameters.values())
     except (TypeError, ValueError):  # written in C: its parameters are not known
@@ -410,7 +375,7 @@ def takes_whole_numbers(module: nn.Module, sample: Tensor) -> bool:
     return True
 
 
-def as_taken(module: nn.Module, samples: Tensor) -> Tensor:
+def _as_taken(module: nn.Module, samples: Tensor) -> Tensor:
     """Return samples as a module takes them: whole numbers as they are if it can, else float32."""
     if samples.is_floating_point() or takes_whole_numbers(module, samples[:1]):
         return samples
@@ -418,16 +383,11 @@ def as_taken(module: nn.Module, samples: Tensor) -> Tensor:
 
 
 def check_outputs(
-    module: nn.Module, samples: NDArray[Any], classes: int, task: str = "classification"
+    module: nn.Module, samples: NDArray[np.generic], classes: int, task: str = "classification"
 ) -> None:
     """Refuse a model of the user's own that does not return what its task needs.
 
     A copy of it is tried on a few samples.
-
-    Raises
-    ------
-    ConfigError
-        If it raises, or its output has another shape.
     """
     import torch
 
@@ -437,13 +397,17 @@ def check_outputs(
     with torch.random.fork_rng(devices=[]), torch.inference_mode():
         trial = copy.deepcopy(module).eval()
         try:
-            output = trial(as_taken(trial, torch.tensor(samples)))
+            output = trial(_as_taken(trial, torch.tensor(samples)))
         except Exception as error:
             reason = str(error).partition("\n")[0].rstrip(".") or type(error).__name__
             raise ConfigError(
                 f"the model cannot take {count} samples of shape {samples.shape[1:]}: {reason}."
             ) from error
-    wanted = wanted_outputs(task, samples, classes)
+    wanted: tuple[tuple[int, ...], ...] = ((count, classes),)
+    if task == "regression":
+        wanted = (count,), (count, 1)
+    elif task == "next-token":
+        wanted = ((count, *samples.shape[1:], classes),)
     shape = tuple(getattr(output, "shape", ()))
     if shape not in wanted:
         is_tensor = isinstance(output, torch.Tensor)
@@ -461,24 +425,14 @@ _ADVICE = {
 }
 
 
-def wanted_outputs(task: str, samples: NDArray[Any], classes: int) -> tuple[tuple[int, ...], ...]:
-    """Return the shapes that a model's output may have for some samples."""
-    count = len(samples)
-    if task == "regression":
-        return (count,), (count, 1)
-    if task == "next-token":
-        return ((count, *samples.shape[1:], classes),)
-    return ((count, classes),)
+# Predictions of a trained module, and a module as a file that other runtimes read.
 
-
-# What a trained module says of samples, and a module as a file that other runtimes read.
-
-SAMPLES_PREDICTED_AT_ONCE = 512
+_SAMPLES_AT_ONCE = 512
 """The samples of one forward pass."""
 
 
 def outputs_of(
-    module: nn.Module, samples: NDArray[Any], as_shares: bool = False
+    module: nn.Module, samples: NDArray[np.generic], as_shares: bool = False
 ) -> NDArray[np.float32]:
     """Return a module's outputs for samples, computed in batches and in evaluation mode.
 
@@ -489,29 +443,15 @@ def outputs_of(
     parts = []
     module.eval()
     with torch.inference_mode():
-        for start in range(0, len(samples), SAMPLES_PREDICTED_AT_ONCE):
-            batch = torch.tensor(samples[start : start + SAMPLES_PREDICTED_AT_ONCE])
-            output = module(as_taken(module, batch)).float()
+        for start in range(0, len(samples), _SAMPLES_AT_ONCE):
+            batch = torch.tensor(samples[start : start + _SAMPLES_AT_ONCE])
+            output = module(_as_taken(module, batch)).float()
             parts.append((output.softmax(-1) if as_shares else output).numpy())
     return np.concatenate(parts)
 
 
-@contextmanager
-def _quiet() -> Iterator[None]:
-    """Keep torch from telling of its deprecations and of packages that a model does not need."""
-    told = logging.getLogger("torch.onnx")
-    before = told.level
-    told.setLevel(logging.ERROR)
-    try:
-        with warnings.catch_warnings():
-            warnings.simplefilter("ignore")
-            yield
-    finally:
-        told.setLevel(before)
-
-
 def taking_raw_samples(
-    module: nn.Module, scale: float, mean: NDArray[Any], std: NDArray[Any]
+    module: nn.Module, scale: float, mean: NDArray[np.generic], std: NDArray[np.generic]
 ) -> nn.Module:
     """Return a module that takes samples before they are scaled and standardised.
 
@@ -527,32 +467,33 @@ def taking_raw_samples(
             super().__init__()
             self.module = module
 
-        def forward(self, samples: torch.Tensor) -> Any:
+        def forward(self, samples: Tensor) -> Tensor:
             standardised = (samples.double() / scale - means) / deviations
-            return self.module(standardised.float())
+            outputs: Tensor = self.module(standardised.float())
+            return outputs
 
     return TakingRawSamples().eval()
 
 
-def onnx_model(module: nn.Module, samples: NDArray[Any], metadata: Mapping[str, str]) -> bytes:
+def onnx_model(
+    module: nn.Module, samples: NDArray[np.generic], metadata: Mapping[str, str]
+) -> bytes:
     """Return a module as the bytes of an ONNX file, for any number of samples at once.
 
     Its input is called ``samples``, of the type of the examples given here, and its output
     ``outputs``.
-
-    Raises
-    ------
-    MissingExtraError
-        If the packages for that are not installed.
-    FlammaError
-        If torch cannot export a layer of the module.
     """
     import torch
 
     require("an ONNX file", "onnx", "onnxscript")
-    example = as_taken(module.eval(), torch.tensor(samples))
+    example = _as_taken(module.eval(), torch.tensor(samples))
+    # torch reports its deprecations and packages that a model does not need.
+    log = logging.getLogger("torch.onnx")
+    before = log.level
+    log.setLevel(logging.ERROR)
     try:
-        with _quiet():
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")
             program = torch.onnx.export(
                 module,
                 (example,),
@@ -565,6 +506,8 @@ def onnx_model(module: nn.Module, samples: NDArray[Any], metadata: Mapping[str, 
     except Exception as error:  # whatever a layer may raise
         reason = str(error).strip().partition("\n")[0].rstrip(".")
         raise FlammaError(f"torch cannot export this model to ONNX: {reason}.") from error
+    finally:
+        log.setLevel(before)
     assert program is not None
     program.model.metadata_props.update(metadata)
     with tempfile.TemporaryDirectory() as folder:

@@ -1,4 +1,4 @@
-"""Multinomial logistic regression, which is convex, so that theorems can be checked on it."""
+"""The models: logistic regression, perceptrons, LeNet-5, ResNet-18, and models of tokens."""
 
 from __future__ import annotations
 
@@ -54,9 +54,8 @@ def mlp(shape: tuple[int, ...], classes: int, *, hidden: tuple[int, ...] = (64,)
 
 # LeNet-5 for grey or colour images.
 #
-# References ---------- LeCun, Bottou, Bengio, Haffner. Gradient-based learning applied to
-# document recognition. Proceedings of the IEEE, 1998. With ReLU and max pooling, as federated
-# learning uses it.
+# LeCun, Bottou, Bengio, Haffner. Gradient-based learning applied to document recognition.
+# Proceedings of the IEEE, 1998. With ReLU and max pooling, as federated learning uses it.
 
 LENET_SMALLEST_SIDE = 12
 """Pixels of the smallest image that leaves something for the second pooling."""
@@ -97,9 +96,9 @@ def lenet5(shape: tuple[int, ...], classes: int) -> nn.Sequential:
 
 # ResNet-18 with a 3x3 stem, for images of 32x32 pixels or so.
 #
-# References ---------- He, Zhang, Ren, Sun. Deep residual learning for image recognition. CVPR
-# 2016. Hsieh, Phanishayee, Mutlu, Gibbons. The non-IID data quagmire of decentralized machine
-# learning. ICML 2020: batch norm suffers from skewed labels, group norm does not.
+# He, Zhang, Ren, Sun. Deep residual learning for image recognition. CVPR 2016. Hsieh, Phanishayee,
+# Mutlu, Gibbons. The non-IID data quagmire of decentralized machine learning. ICML 2020: batch norm
+# suffers from skewed labels, group norm does not.
 
 _RESNET_SMALLEST_SIDE = 16
 """Pixels that leave 2x2 after three halvings, so that batch norm has several values per channel."""
@@ -153,7 +152,8 @@ def resnet18(
     if groups < 1:
         raise ConfigError(f"groups must be at least 1, not {groups}.")
     make: Norm = nn.BatchNorm2d if norm == "batch" else partial(nn.GroupNorm, groups)
-    stages = [_channels(usual * width, groups) for usual in (64, 128, 256, 512)]
+    fewest = math.ceil(8 / groups)  # a stage has whole groups, and at least 8 channels
+    stages = [groups * max(fewest, round(c * width / groups)) for c in (64, 128, 256, 512)]
     layers: list[nn.Module] = [
         nn.Conv2d(shape[0], stages[0], 3, stride=stem_stride, padding=1, bias=False),
         make(stages[0]),
@@ -167,16 +167,11 @@ def resnet18(
     return nn.Sequential(*layers, nn.AdaptiveAvgPool2d(1), nn.Flatten(), nn.Linear(inputs, classes))
 
 
-def _channels(wanted: float, groups: int) -> int:
-    """Return the nearest multiple of ``groups`` that is at least 8."""
-    return groups * max(math.ceil(8 / groups), round(wanted / groups))
-
-
 # Models of token ids: embeddings with a perceptron, a recurrent network, a transformer.
 #
-# References ---------- Cho et al. Learning phrase representations using RNN encoder-decoder for
-# statistical machine translation. EMNLP 2014 (the gated recurrent unit). Vaswani et al. Attention
-# is all you need. NeurIPS 2017 (the transformer).
+# Cho et al. Learning phrase representations using RNN encoder-decoder for statistical machine
+# translation. EMNLP 2014 (the gated recurrent unit). Vaswani et al. Attention is all you need.
+# NeurIPS 2017 (the transformer).
 
 _INITIAL_SPREAD = 0.1
 """The standard deviation of initial embeddings of categories: a rare one should say little."""
@@ -199,7 +194,7 @@ def embedding(
     tokens : int
         How many different token ids there are in all columns.
     size : int
-        Numbers that stand for a token.
+        Numbers that represent a token.
     hidden : tuple of int
         The sizes of the hidden layers.
 

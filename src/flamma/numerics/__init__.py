@@ -5,18 +5,30 @@ choose their code by the processor, and so their rounding. What a run is made of
 functions here instead. They use nothing but elementwise ``+ - * /``, square roots, comparisons,
 rounding to whole numbers and powers of two, all of which IEEE 754 defines to the last bit, and
 they add in an order that is stated.
+
+Examples
+--------
+>>> from flamma.numerics import exp, total
+>>> total([0.25, 0.5, 1.0]), float(exp(0.0))
+(1.75, 1.0)
 """
 
-from flamma.numerics.draws import dirichlet as dirichlet
-from flamma.numerics.draws import gumbel as gumbel
-from flamma.numerics.draws import normal as normal
-from flamma.numerics.draws import normal_float32 as normal_float32
-from flamma.numerics.elementary import cosine_of_half_turns as cosine_of_half_turns
-from flamma.numerics.elementary import exp as exp
-from flamma.numerics.elementary import log as log
-from flamma.numerics.elementary import power as power
-from flamma.numerics.sums import dot as dot
-from flamma.numerics.sums import norm as norm
-from flamma.numerics.sums import total as total
-from flamma.numerics.sums import totals as totals
-from flamma.numerics.sums import weighted_sum as weighted_sum
+from flamma.numerics.draws import dirichlet, gumbel, normal, normal_float32
+from flamma.numerics.elementary import cosine_of_half_turns, exp, log, power
+from flamma.numerics.sums import dot, norm, total, totals, weighted_sum
+
+__all__ = [
+    "cosine_of_half_turns",
+    "dirichlet",
+    "dot",
+    "exp",
+    "gumbel",
+    "log",
+    "norm",
+    "normal",
+    "normal_float32",
+    "power",
+    "total",
+    "totals",
+    "weighted_sum",
+]

@@ -39,10 +39,10 @@ from flamma.experiments.statistics import (
 from flamma.experiments.suite import family_name
 from flamma.metrics import (
     METRICS,
-    UNKNOWN_LAST_ROUNDS,
     EqualWorkMetric,
     Metric,
     RoundMetric,
+    last_rounds,
     shown_in,
 )
 from flamma.numerics import total
@@ -183,7 +183,7 @@ def _distribution(view: ComparisonView) -> list[Charts]:
     """Return how the clients' accuracies are distributed in the last evaluated round."""
     aid = (
         "One point per client and seed, in the last evaluated round; a short box that sits "
-        f"{'low' if view.score_kind.less_is_better else 'high'} is both accurate and fair."
+        f"{'low' if view.score_kind.lower_is_better else 'high'} is both accurate and fair."
     )
     runs = [run for by_seed in view.runs.values() for run in by_seed.values()]
     if sum(run.scores.clients.size for run in runs) > MAX_POINTS:
@@ -191,7 +191,7 @@ def _distribution(view: ComparisonView) -> list[Charts]:
     found = []
     kind = view.score_kind
     ends = {} if kind.title else {"y_range": [-3, 103]}  # another metric may go below 0
-    across = ScoreKind(f"{kind.name} of a client", kind.less_is_better).axis
+    across = ScoreKind(f"{kind.name} of a client", kind.lower_is_better).axis
     for dataset, split in view.panels:
         boxes = {row.strategy: box for row in view.rows(dataset, split) if (box := _box(view, row))}
         charts = [
@@ -474,7 +474,7 @@ def _equal_work_tables(view: ComparisonView) -> list[Table]:
             cells += [_cell(view.comparison, own, name) for name in metrics]
         lines.append(cells)
     note = (
-        f"Mean over {UNKNOWN_LAST_ROUNDS} before a run has spent more local epochs than the "
+        f"Mean over {last_rounds()} before a run has spent more local epochs than the "
         "run of the same data and split with the fewest spends in all."
     )
     notes = [note, *view.comparison.evaluation_notes()]
@@ -856,7 +856,7 @@ def _facts(view: ComparisonView) -> Facts:
 
 def _sections(view: ComparisonView) -> list[Section]:
     kind = view.score_kind
-    percent = "" if kind.less_is_better else " in percent"
+    percent = "" if kind.lower_is_better else " in percent"
     datasets = list(dict.fromkeys(dataset for dataset, _ in view.panels))
     main = [main_table(view, dataset) for dataset in datasets]
     further = [_further_table(view, dataset) for dataset in datasets]

@@ -552,7 +552,7 @@ def pareto(rows: list[Row]) -> list[Row]:
     A strategy that does not compete, such as the ceiling, is left out.
     """
     rows = [row for row in rows if competes(row.strategy)] or rows
-    sign = -1 if scored_alike(rows).less_is_better else 1
+    sign = -1 if scored_alike(rows).lower_is_better else 1
 
     def of(row: Row) -> tuple[float, float]:
         return sign * row.mean["accuracy"], row.mean["accuracy_variance"]

@@ -86,7 +86,7 @@ def _crowd_accuracy(run: RunView) -> Charts:
     last = last[~np.isnan(last)]
     shares = np.linspace(0, 100, RANKS)
     ranked = np.quantile(last, shares / 100) if last.size else np.full(RANKS, np.nan)
-    ranked = ranked[::-1] if run.score_kind.less_is_better else ranked
+    ranked = ranked[::-1] if run.score_kind.lower_is_better else ranked
     return Charts(
         [
             Chart(
@@ -297,7 +297,7 @@ def client_accuracy(run: RunView) -> Charts:
     places = even_sample(table.clients.size, SHOWN_CLIENTS)
     values = np.array([table.rounds[number][places] for number in columns]).T
     names = [run.client_label(client) for client in table.clients[places].tolist()]
-    scored, less = run.score_kind.name, run.score_kind.less_is_better
+    scored, less = run.score_kind.name, run.score_kind.lower_is_better
     finite = values[np.isfinite(values)]
     lowest = float(np.min(finite, initial=0.0))  # a metric may go below 0
     highest = float(np.max(finite, initial=0.0)) if less else 100

@@ -149,7 +149,7 @@ class _ScoredData:
         """
         losses, marks = executor.scores(VALIDATION)
         loss = mean_or_nan(losses)
-        if self.measures.metric.less_is_better:
+        if self.measures.metric.lower_is_better:
             return loss, 100 * float(exp(-loss))
         return loss, self.measures.score(marks, self.sets[VALIDATION][1])
 

@@ -1,7 +1,18 @@
-"""Tasks: what a sample's loss, a client's score and a prediction are.
+"""Tasks: the loss of a sample, the score of a client, and the form of a prediction.
 
 Another package adds a task by an entry point of the group ``flamma.tasks`` that names an object of
 a class derived from :class:`Task`. torch is imported only where tensors are at hand.
+
+Examples
+--------
+>>> from flamma.tasks import TASKS, measures_for
+>>> list(TASKS)
+['classification', 'regression', 'next-token']
+>>> [metric.name for metric in TASKS["regression"].metrics]
+['r2', 'loss']
+>>> measures = measures_for("classification", "balanced-accuracy")
+>>> measures.score(np.array([True, True, True, False]), np.array([0, 0, 0, 1]))
+50.0
 """
 
 from __future__ import annotations
@@ -11,15 +22,13 @@ from collections.abc import Callable, Iterator
 from contextlib import suppress
 from dataclasses import dataclass
 from itertools import pairwise
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 
 from flamma.errors import ConfigError, FlammaError, Key
 from flamma.registry import Registry
-from flamma.tasks.base import ClientMetric as ClientMetric
-from flamma.tasks.base import SampleMarks, part_means
-from flamma.tasks.base import Task as Task
+from flamma.tasks.base import ClientMetric, SampleMarks, Task, part_means
 from flamma.tasks.supervised import ACCURACY, CLASSIFICATION
 from flamma.types import ACCURACY_SCORE, Floats, Ints, Params, ScoreKind, Targets
 
@@ -27,26 +36,31 @@ if TYPE_CHECKING:
     from torch import Tensor
 
 
-# A loss and a metric of the user's own, as Python functions, and what they must return.
+__all__ = [
+    "DEFAULT_TASK",
+    "TASKS",
+    "ClientMetric",
+    "Measures",
+    "OwnLoss",
+    "OwnMetric",
+    "Task",
+    "measures_for",
+]
+
+# A user's loss and metric, as Python functions.
 
 _OWN_METRIC = "own"
 """The name of a metric that was given from Python."""
 
-OwnLoss = Callable[[Any, Any], Any]
-"""``(outputs, targets) -> losses``, tensors all: one loss per sample."""
+OwnLoss = Callable[["Tensor", "Tensor"], "Tensor"]
+"""``(outputs, targets) -> losses``: one loss per sample."""
 
-OwnMetric = Callable[[Any, Any], float]
-"""``(outputs, targets) -> number``, of the arrays of one client; 1 is the best there is."""
+OwnMetric = Callable[[SampleMarks, Targets], float]
+"""``(outputs, targets) -> number``, of the arrays of one client; 1 is the best."""
 
 
-def checked_losses(loss: OwnLoss, outputs: Tensor, targets: Tensor) -> Tensor:
-    """Return what a loss of the user's own gives for a batch.
-
-    Raises
-    ------
-    FlammaError
-        If it is not one loss per sample: strategies weigh samples and clients by theirs.
-    """
+def _checked_losses(loss: OwnLoss, outputs: Tensor, targets: Tensor) -> Tensor:
+    """Return the losses of a batch by a user's function."""
     import torch
 
     losses = loss(outputs, targets)
@@ -61,13 +75,7 @@ def checked_losses(loss: OwnLoss, outputs: Tensor, targets: Tensor) -> Tensor:
 
 
 def refuse_negative(losses: Params) -> None:
-    """Refuse losses below 0, of which strategies would take roots and logarithms.
-
-    Raises
-    ------
-    FlammaError
-        If there is one.
-    """
+    """Refuse losses below 0, of which strategies would take roots and logarithms."""
     if losses.size and losses.min() < 0:
         raise FlammaError(
             f"a loss of your own must not be negative, but one is {losses.min():g}: add a constant "
@@ -75,17 +83,25 @@ def refuse_negative(losses: Params) -> None:
         )
 
 
-def own_metric(metric: OwnMetric) -> ClientMetric:
+def _custom_metric(metric: OwnMetric) -> ClientMetric:
     """Return the metric that a function of a client's outputs and targets computes.
 
     It takes the model's outputs for all samples of a client and their targets, as arrays.
     """
 
+    def one(outputs: SampleMarks, targets: Targets) -> float:
+        value = metric(outputs, targets)
+        try:
+            return float(value)
+        except (TypeError, ValueError):
+            raise FlammaError(
+                f"a metric of your own must return one number per client, not a "
+                f"{type(value).__name__}."
+            ) from None
+
     def score(marks: SampleMarks, targets: Targets, offsets: Ints) -> Floats:
         parts = pairwise(offsets.tolist())
-        return np.array(
-            [_number(metric, marks[a:b], targets[a:b]) if a < b else math.nan for a, b in parts]
-        )
+        return np.array([one(marks[a:b], targets[a:b]) if a < b else math.nan for a, b in parts])
 
     title = getattr(metric, "__name__", "").replace("_", " ").strip()
     return ClientMetric(
@@ -98,17 +114,7 @@ def own_metric(metric: OwnMetric) -> ClientMetric:
     )
 
 
-def _number(metric: OwnMetric, outputs: SampleMarks, targets: Targets) -> float:
-    value = metric(outputs, targets)
-    try:
-        return float(value)
-    except (TypeError, ValueError):
-        raise FlammaError(
-            f"a metric of your own must return one number per client, not a {type(value).__name__}."
-        ) from None
-
-
-# What one run measures: the loss of a sample, and the score of a client.
+# The measures of a run: the loss of a sample, and the score of a client.
 
 
 @dataclass(frozen=True, eq=False)
@@ -118,11 +124,11 @@ class Measures:
     Parameters
     ----------
     task : Task
-        What is learnt.
+        The learning task.
     metric : ClientMetric
-        What clients are scored by, one of the task's or the user's own.
+        The metric of clients, one of the task's or a user's function.
     loss : callable, optional
-        The user's own loss in place of the task's.
+        A user's loss in place of the task's.
     """
 
     task: Task = CLASSIFICATION
@@ -131,14 +137,14 @@ class Measures:
 
     @property
     def score_kind(self) -> ScoreKind:
-        """What clients are scored by."""
+        """The kind of clients' scores."""
         return ACCURACY_SCORE if self.metric is ACCURACY else self.metric.kind
 
     def losses(self, outputs: Tensor, targets: Tensor) -> Tensor:
         """Return the loss of every sample."""
         if self.loss is None:
             return self.task.losses(outputs, targets)
-        return checked_losses(self.loss, outputs, targets)
+        return _checked_losses(self.loss, outputs, targets)
 
     def mean_loss(self, outputs: Tensor, targets: Tensor) -> Tensor:
         """Return the mean loss of a batch."""
@@ -152,7 +158,7 @@ class Measures:
         It is in percent, or as it is if less is better.
         """
         scores = self.metric.score(marks, targets, offsets)
-        return scores if self.metric.less_is_better else 100 * scores
+        return scores if self.metric.lower_is_better else 100 * scores
 
     def score(self, marks: SampleMarks, targets: Targets) -> float:
         """Return the score of all samples together, as if they were one client's."""
@@ -167,8 +173,8 @@ class Measures:
         all_of_it = np.array([0, len(losses)])
         return self.score(marks, targets), float(part_means(losses, all_of_it)[0])
 
-    def why_not_lanes(self) -> str:
-        """Return why lanes cannot train and score so, empty if they can."""
+    def unsupported_reason(self) -> str:
+        """Return why lanes cannot train and score by these measures, empty if they can."""
         if self.loss is not None:
             return "they train by cross-entropy, not by a loss of your own."
         if not self.task.trains_in_lanes:
@@ -205,14 +211,8 @@ def metric_names() -> list[str]:
 
 
 def refuse_losses(metric: str, why: str) -> None:
-    """Refuse a metric of which less is better; ``why`` says what needs more to be better.
-
-    Raises
-    ------
-    ConfigError
-        If a task has such a metric by this name.
-    """
-    if any(known.name == metric and known.less_is_better for known in _all_metrics()):
+    """Refuse a metric of which lower is better; ``why`` names what needs the opposite."""
+    if any(known.name == metric and known.lower_is_better for known in _all_metrics()):
         raise ConfigError(
             f"{why} of which more is better, which {metric} is not: choose another ",
             Key("evaluation.metric"),
@@ -246,4 +246,4 @@ def measures_for(
         If the task has no such metric.
     """
     kind = TASKS[task]
-    return Measures(kind, kind.metric(metric) if own is None else own_metric(own), loss)
+    return Measures(kind, kind.metric(metric) if own is None else _custom_metric(own), loss)

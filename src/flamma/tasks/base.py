@@ -1,4 +1,4 @@
-"""Labels of samples: whole numbers from 0 up to a bound."""
+"""The contract of tasks and of metrics of a client's predictions."""
 
 from __future__ import annotations
 
@@ -6,10 +6,10 @@ import math
 from abc import ABC, abstractmethod
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import TYPE_CHECKING, ClassVar
 
 import numpy as np
-from numpy.typing import NDArray
+from numpy.typing import ArrayLike, NDArray
 
 from flamma.errors import ConfigError, DataError
 from flamma.io import unknown
@@ -19,19 +19,16 @@ if TYPE_CHECKING:
     from torch import Tensor
 
 
-MOST_CLASSES = 100_000
-"""The number of classes of any data: a model has weights for each of them."""
+_Number = np.number | np.bool_
+
+MAX_CLASSES = 100_000
+"""Upper bound of the number of classes: a model has weights for each of them."""
 
 
-def whole_labels(labels: Any, what: str, remedy: str = "") -> Ints:
+def whole_labels(labels: ArrayLike, what: str, remedy: str = "") -> Ints:
     """Return labels as int64; ``what`` names them in messages, and ``remedy`` what else to do.
 
     Floating-point numbers will do if they are whole, but nothing is rounded.
-
-    Raises
-    ------
-    DataError
-        If they are not numbers, not whole, negative, or not below :data:`MOST_CLASSES`.
 
     Examples
     --------
@@ -42,12 +39,14 @@ def whole_labels(labels: Any, what: str, remedy: str = "") -> Ints:
     if given.dtype.kind not in "biuf":
         raise DataError(f"{what} must be whole numbers, not {given.dtype}.")
     if given.dtype.kind == "f" and not (np.isfinite(given) & (given == np.rint(given))).all():
-        told = f"{what} must be whole numbers, but one has a fraction or is not finite"
-        raise DataError(f"{told}; {remedy}." if remedy else f"{told}.")
+        advice = f"; {remedy}" if remedy else ""
+        raise DataError(
+            f"{what} must be whole numbers, but one has a fraction or is not finite{advice}."
+        )
     if given.size and given.min() < 0:
         raise DataError(f"{what} must be whole numbers from 0, but one is {given.min():.0f}.")
-    if given.size and given.max() >= MOST_CLASSES:
-        raise DataError(f"{what} must be below {MOST_CLASSES}, but one is {given.max():.0f}.")
+    if given.size and given.max() >= MAX_CLASSES:
+        raise DataError(f"{what} must be below {MAX_CLASSES}, but one is {given.max():.0f}.")
     return given.astype(np.int64)
 
 
@@ -60,7 +59,7 @@ def owners_of(offsets: Ints) -> Ints:
     return np.repeat(np.arange(counts.size), counts)
 
 
-def part_sums(values: NDArray[Any], offsets: Ints) -> Floats:
+def part_sums(values: NDArray[_Number], offsets: Ints) -> Floats:
     """Return the sum of each client's values, which are added up in their order.
 
     Examples
@@ -75,12 +74,12 @@ def part_sums(values: NDArray[Any], offsets: Ints) -> Floats:
     return sums
 
 
-def part_means(values: NDArray[Any], offsets: Ints) -> Floats:
+def part_means(values: NDArray[_Number], offsets: Ints) -> Floats:
     """Return the mean of each client's values; a client without values has NaN."""
     return ratios(part_sums(values, offsets), np.diff(offsets))
 
 
-def ranks_of(values: NDArray[Any], offsets: Ints) -> Floats:
+def ranks_of(values: NDArray[_Number], offsets: Ints) -> Floats:
     """Return the rank of each value among its client's, from 1 on; equal ones share their mean.
 
     Examples
@@ -100,7 +99,7 @@ def ranks_of(values: NDArray[Any], offsets: Ints) -> Floats:
     return ranks
 
 
-def ratios(above: Floats, below: NDArray[Any]) -> Floats:
+def ratios(above: Floats, below: NDArray[_Number]) -> Floats:
     """Return each quotient, NaN where the divisor is 0."""
     found = np.full(below.size, math.nan)
     filled = below != 0
@@ -108,15 +107,15 @@ def ratios(above: Floats, below: NDArray[Any]) -> Floats:
     return found
 
 
-# What a task is, and what a metric of a client's predictions is.
+# The contracts of tasks and of metrics.
 
-SampleMarks = NDArray[Any]
-"""What a metric keeps of every sample's prediction: an entry or a row of a few numbers each."""
+SampleMarks = NDArray[np.float32 | np.float64 | np.bool_]
+"""The marks of a metric: an entry or a row of a few numbers for each sample's prediction."""
 
 
 @dataclass(frozen=True, eq=False)
 class ClientMetric:
-    """A metric of one client's predictions; more is better, and 1 is told as 100%.
+    """A metric of one client's predictions; higher is better, and 1 is shown as 100%.
 
     It comes in two steps, so that samples can be scored in any process and in pieces: ``mark``
     keeps what is needed of each prediction, and ``score`` makes of them a number per client.
@@ -124,7 +123,7 @@ class ClientMetric:
     Parameters
     ----------
     name, title : str
-        Its name in a configuration, and what tables and pages call it.
+        Its name in a configuration, and in tables and pages.
     mark : callable
         Returns the marks of a batch from its outputs, targets and losses. The outputs where the
         loss is NaN are no predictions.
@@ -136,19 +135,18 @@ class ClientMetric:
     mark_type : type
         The type of its numbers.
     marks_right : bool
-        Whether the mark is just whether a sample is classified right, which lanes tell as well.
+        Whether the mark is just whether a sample is classified right, as lanes return it.
     from_losses : callable, optional
         Returns the marks from the losses of samples and their labels where the loss is the
-        cross-entropy of a label, of which lanes tell no outputs.
+        cross-entropy of a label; lanes return no outputs.
     takes_outputs : bool
-        Whether the mark is a model's output, whose shape a trial tells.
+        Whether the mark is a model's output; a trial finds its shape.
     is_share : bool
         Whether it lies between 0 and 1 for any predictions.
     always_defined : bool
         Whether every client with samples has a score.
-    less_is_better : bool
-        Whether it is a loss or the like: at least 0, less of it is better, and it is told as it
-        is, not in percent.
+    lower_is_better : bool
+        Whether it is a loss or the like: at least 0, lower is better, and it is not in percent.
     """
 
     name: str
@@ -156,55 +154,50 @@ class ClientMetric:
     mark: Callable[[Tensor, Tensor, Tensor], Tensor]
     score: Callable[[SampleMarks, Targets, Ints], Floats]
     mark_shape: tuple[int, ...] = ()
-    mark_type: type[np.generic] = np.float32
+    mark_type: type[np.float32 | np.float64 | np.bool_] = np.float32
     marks_right: bool = False
     from_losses: Callable[[Params, Ints], SampleMarks] | None = None
     takes_outputs: bool = False
     is_share: bool = True
     always_defined: bool = False
-    less_is_better: bool = False
+    lower_is_better: bool = False
 
     @property
     def kind(self) -> ScoreKind:
-        """What it is for those who read scores."""
-        return ScoreKind(self.title, self.less_is_better)
+        """The kind of its scores."""
+        return ScoreKind(self.title, self.lower_is_better)
 
     def could_be(self, score: float) -> bool:
         """Return whether a client with samples can have this score, in percent or as it is."""
         if math.isnan(score):
             return not self.always_defined
-        if self.less_is_better:
+        if self.lower_is_better:
             return score >= 0
         return 0 <= score <= 100 if self.is_share else score < math.inf
-
-
-def sample_loss(outputs: Tensor, targets: Tensor, losses: Tensor) -> Tensor:
-    """Return the loss of every sample; infinity in place of NaN, which is no score."""
-    return losses.nan_to_num(nan=math.inf, posinf=math.inf)
 
 
 LOSS = ClientMetric(
     "loss",
     "loss",
-    sample_loss,
+    lambda outputs, targets, losses: losses.nan_to_num(nan=math.inf, posinf=math.inf),
     lambda losses, targets, offsets: part_means(losses, offsets),
     from_losses=lambda losses, labels: losses,
     is_share=False,
     always_defined=True,
-    less_is_better=True,
+    lower_is_better=True,
 )
 """The mean loss of a client's samples, of any task."""
 
 
 class Task(ABC):
-    """What is learnt: the form of targets and outputs, the loss of a sample, and the metrics.
+    """A learning task: the form of targets and outputs, the loss of a sample, and the metrics.
 
     Attributes
     ----------
     name, summary : str
         Its name in the registry, and one line about it.
     metrics : tuple of ClientMetric
-        The metrics of a client; the first is the one that is told unless another is asked for.
+        The metrics of a client, the default first.
     labels_samples : bool
         Whether the target of a sample is its class, so that samples can be counted, split and
         stratified by class.
@@ -228,14 +221,8 @@ class Task(ABC):
     trains_in_lanes: ClassVar[bool] = False
 
     @abstractmethod
-    def targets(self, given: Any, what: str) -> Targets:
-        """Return targets in the type and the shape that the task has; ``what`` names them.
-
-        Raises
-        ------
-        DataError
-            If they cannot be targets of this task.
-        """
+    def targets(self, given: ArrayLike, what: str) -> Targets:
+        """Return targets in the type and the shape that the task has; ``what`` names them."""
 
     @abstractmethod
     def outputs(self, inputs: Inputs, targets: Targets) -> int:
@@ -250,7 +237,7 @@ class Task(ABC):
         return self.losses(outputs, targets).mean()
 
     @abstractmethod
-    def predictions(self, outputs: NDArray[np.float32]) -> NDArray[Any]:
+    def predictions(self, outputs: NDArray[np.float32]) -> Targets:
         """Return what a model's outputs predict, in the form of the targets."""
 
     def no_targets(self, shape: tuple[int, ...]) -> Targets:
@@ -264,7 +251,7 @@ class Task(ABC):
         targets = np.zeros((samples, *none.shape[1:]), dtype=none.dtype)
         return np.zeros((samples, *shape), dtype=kind), targets
 
-    def inputs(self, given: Any) -> Inputs:
+    def inputs(self, given: ArrayLike) -> Inputs:
         """Return samples as a model gets them: whole numbers of 32 or 64 bits as int64.
 
         They may be token ids. A model that cannot take them gets them as float32, which everything
@@ -275,13 +262,7 @@ class Task(ABC):
         return np.asarray(array, dtype=np.int64 if tokens else np.float32)
 
     def metric(self, name: str = "") -> ClientMetric:
-        """Return a metric by name; the first one if none is named.
-
-        Raises
-        ------
-        ConfigError
-            If the task has no such metric; the nearest match is named.
-        """
+        """Return a metric by name; the first one if none is named."""
         known = {metric.name: metric for metric in self.metrics}
         if not name:
             return self.metrics[0]

@@ -1,11 +1,11 @@
-"""Classification: each sample has one label, and a model gives a logit per class."""
+"""Classification, with a label per sample, and regression, with a number per sample."""
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import numpy as np
-from numpy.typing import NDArray
+from numpy.typing import ArrayLike, NDArray
 
 from flamma.errors import DataError, FlammaError
 from flamma.numerics import exp, log
@@ -37,13 +37,13 @@ def _is_right(outputs: Tensor, targets: Tensor, losses: Tensor) -> Tensor:
     return right & ~losses.isnan()
 
 
-def balanced_accuracy(right: SampleMarks, labels: Targets, offsets: Ints) -> Floats:
+def _balanced_accuracy(right: SampleMarks, labels: Targets, offsets: Ints) -> Floats:
     """Return the mean over a client's classes of the share of samples that are classified right.
 
     Examples
     --------
     >>> right, labels = np.array([True, True, True, False]), np.array([0, 0, 0, 1])
-    >>> balanced_accuracy(right, labels, np.array([0, 4]))
+    >>> _balanced_accuracy(right, labels, np.array([0, 4]))
     array([0.5])
     """
     key = owners_of(offsets) * (int(labels.max(initial=0)) + 1) + labels
@@ -54,30 +54,30 @@ def balanced_accuracy(right: SampleMarks, labels: Targets, offsets: Ints) -> Flo
     return part_means(recalls, classes_before)
 
 
-def margin(outputs: Tensor, targets: Tensor, losses: Tensor) -> Tensor:
+def _margin(outputs: Tensor, targets: Tensor, losses: Tensor) -> Tensor:
     """Return by how much the logit of class 1 is above that of class 0."""
     if outputs.shape[1] != 2:
         raise FlammaError(f"AUC is for two classes, not for {outputs.shape[1]}: use accuracy.")
     return outputs[:, 1] - outputs[:, 0]
 
 
-def margin_of_losses(losses: Params, labels: Ints) -> Floats:
+def _margin_of_losses(losses: Params, labels: Ints) -> Floats:
     """Return the margin of class 1 by the cross-entropies of samples of two classes.
 
-    The loss of a sample is ln(1 + e^-m), where m is by how much the logit of its own class is
+    The loss of a sample is ln(1 + e^-m), where m is by how much the logit of its class is
     above the other one.
 
     Examples
     --------
     >>> losses = np.log1p(np.exp([-2.0, 3.0]))  # right by 2, wrong by 3
-    >>> margin_of_losses(losses, np.array([1, 0])).round(6)
+    >>> _margin_of_losses(losses, np.array([1, 0])).round(6)
     array([2., 3.])
     """
     below = log(exp(losses) - 1)
     return np.where(labels == 1, -below, below)
 
 
-def area_under_curve(margins: SampleMarks, labels: Targets, offsets: Ints) -> Floats:
+def _area_under_curve(margins: SampleMarks, labels: Targets, offsets: Ints) -> Floats:
     """Return the share of pairs of both classes that the margin orders right; ties count half.
 
     It is the area under the receiver operating characteristic (Hanley and McNeil, The meaning and
@@ -87,7 +87,7 @@ def area_under_curve(margins: SampleMarks, labels: Targets, offsets: Ints) -> Fl
 
     Examples
     --------
-    >>> area_under_curve(np.array([0.1, 0.4, 0.4, 0.8]), np.array([0, 0, 1, 1]), np.array([0, 4]))
+    >>> _area_under_curve(np.array([0.1, 0.4, 0.4, 0.8]), np.array([0, 0, 1, 1]), np.array([0, 4]))
     array([0.875])
     """
     positive = labels == 1
@@ -111,29 +111,29 @@ _BALANCED_ACCURACY = ClientMetric(
     "balanced-accuracy",
     "balanced accuracy",
     _is_right,
-    balanced_accuracy,
+    _balanced_accuracy,
     mark_type=np.bool_,
     marks_right=True,
     always_defined=True,
 )
-AUC = ClientMetric("auc", "AUC", margin, area_under_curve, from_losses=margin_of_losses)
+_AUC = ClientMetric("auc", "AUC", _margin, _area_under_curve, from_losses=_margin_of_losses)
 
 
-class Classification(Task):
+class _Classification(Task):
     """Predicts the class of a sample."""
 
     name = "classification"
     summary = "a label per sample, by cross-entropy"
-    metrics = (ACCURACY, _BALANCED_ACCURACY, AUC, LOSS)
+    metrics = (ACCURACY, _BALANCED_ACCURACY, _AUC, LOSS)
     labels_samples = True
     trains_in_lanes = True
 
-    def targets(self, given: Any, what: str) -> Ints:
+    def targets(self, given: ArrayLike, what: str) -> Ints:
         """Return whole numbers from 0 as int64; floating-point numbers will do if they are whole.
 
         Examples
         --------
-        >>> Classification().targets([0.0, 0.5], "labels")
+        >>> _Classification().targets([0.0, 0.5], "labels")
         Traceback (most recent call last):
         ...
         flamma.errors.DataError: labels must be whole numbers, but one has a fraction or is not
@@ -157,13 +157,13 @@ class Classification(Task):
 
         return cross_entropy(outputs, targets)
 
-    def predictions(self, outputs: NDArray[np.float32]) -> NDArray[Any]:
+    def predictions(self, outputs: NDArray[np.float32]) -> Targets:
         """Return the class with the largest logit."""
         classes: Ints = outputs.argmax(axis=1)
         return classes
 
 
-CLASSIFICATION = Classification()
+CLASSIFICATION = _Classification()
 
 
 # Regression: each sample has a number, and a model gives one.
@@ -179,13 +179,13 @@ def _one_each(outputs: Tensor, targets: Tensor) -> Tensor:
     return outputs.reshape(targets.shape)
 
 
-def squared_error(outputs: Tensor, targets: Tensor, losses: Tensor) -> Tensor:
+def _squared_error(outputs: Tensor, targets: Tensor, losses: Tensor) -> Tensor:
     """Return the squared error of every sample, whatever the loss; infinity in place of NaN."""
     errors = _one_each(outputs, targets) - targets
     return (errors * errors).nan_to_num(nan=float("inf"), posinf=float("inf"))
 
 
-def explained_share(errors: SampleMarks, targets: Targets, offsets: Ints) -> Floats:
+def _explained_share(errors: SampleMarks, targets: Targets, offsets: Ints) -> Floats:
     """Return R² of each client: 1 - Σ error² / Σ (y - mean)².
 
     1 is perfect, 0 as good as the client's own mean, and there is no bound below. It is NaN for a
@@ -193,7 +193,7 @@ def explained_share(errors: SampleMarks, targets: Targets, offsets: Ints) -> Flo
 
     Examples
     --------
-    >>> explained_share(np.array([0.5, 0.5]), np.array([1.0, 3.0]), np.array([0, 2]))
+    >>> _explained_share(np.array([0.5, 0.5]), np.array([1.0, 3.0]), np.array([0, 2]))
     array([0.5])
     """
     owner = owners_of(offsets)
@@ -203,18 +203,18 @@ def explained_share(errors: SampleMarks, targets: Targets, offsets: Ints) -> Flo
     return 1 - ratios(part_sums(errors, offsets), part_sums(deviations * deviations, offsets))
 
 
-R2 = ClientMetric("r2", "R²", squared_error, explained_share, is_share=False)
+_R2 = ClientMetric("r2", "R²", _squared_error, _explained_share, is_share=False)
 
 
-class Regression(Task):
+class _Regression(Task):
     """Predicts a number."""
 
     name = "regression"
     summary = "a number per sample, by squared error"
-    metrics = (R2, LOSS)
+    metrics = (_R2, LOSS)
     target_type = np.float32
 
-    def targets(self, given: Any, what: str) -> NDArray[np.float32]:
+    def targets(self, given: ArrayLike, what: str) -> NDArray[np.float32]:
         """Return finite numbers as float32, one per sample."""
         array = np.asarray(given)
         if array.dtype.kind not in "biuf":
@@ -238,9 +238,9 @@ class Regression(Task):
         errors = _one_each(outputs, targets) - targets
         return errors * errors
 
-    def predictions(self, outputs: NDArray[np.float32]) -> NDArray[Any]:
+    def predictions(self, outputs: NDArray[np.float32]) -> Targets:
         """Return the numbers that a model gives, one per sample."""
         return outputs.reshape(len(outputs))
 
 
-REGRESSION = Regression()
+REGRESSION = _Regression()

@@ -8,11 +8,24 @@ Derive a test class from the suite and name the entry; pytest collects the suite
         name = "my-strategy"
 """
 
-from flamma.testing.parts import AggregatorContract as AggregatorContract
-from flamma.testing.parts import BehaviourContract as BehaviourContract
-from flamma.testing.parts import ContributionContract as ContributionContract
-from flamma.testing.parts import CostContract as CostContract
-from flamma.testing.parts import MetricContract as MetricContract
-from flamma.testing.parts import RewardContract as RewardContract
-from flamma.testing.parts import SplitContract as SplitContract
-from flamma.testing.strategies import StrategyContract as StrategyContract
+from flamma.testing.parts import (
+    AggregatorContract,
+    BehaviourContract,
+    ContributionContract,
+    CostContract,
+    MetricContract,
+    RewardContract,
+    SplitContract,
+)
+from flamma.testing.strategies import StrategyContract
+
+__all__ = [
+    "AggregatorContract",
+    "BehaviourContract",
+    "ContributionContract",
+    "CostContract",
+    "MetricContract",
+    "RewardContract",
+    "SplitContract",
+    "StrategyContract",
+]

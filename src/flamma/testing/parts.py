@@ -1,9 +1,9 @@
-"""The contracts of what runs are made of besides strategies."""
+"""Contract suites of splits, costs, aggregators, metrics, behaviours and contributions."""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
 from functools import partial
 from typing import Any, ClassVar, Literal
@@ -43,7 +43,7 @@ from flamma.types import (
 )
 
 
-class PartContract:
+class _PartContract:
     """What the suites share: an entry by name, with options if it needs any."""
 
     name: str = ""
@@ -56,7 +56,7 @@ class PartContract:
         return self.registry.choose({"name": self.name, **self.options}, "entry")
 
 
-class SplitContract(PartContract):
+class SplitContract(_PartContract):
     """The tests that a split passes."""
 
     registry = SPLITS
@@ -80,7 +80,7 @@ class SplitContract(PartContract):
         np.testing.assert_array_equal(first, second)
 
 
-class CostContract(PartContract):
+class CostContract(_PartContract):
     """The tests that a kind of costs passes."""
 
     registry = COSTS
@@ -103,7 +103,7 @@ class CostContract(PartContract):
         )
 
 
-class AggregatorContract(PartContract):
+class AggregatorContract(_PartContract):
     """The tests that an aggregator passes."""
 
     registry = AGGREGATORS
@@ -164,7 +164,7 @@ class MetricContract:
 # The contract of behaviours.
 
 
-class BehaviourContract(PartContract):
+class BehaviourContract(_PartContract):
     """The tests that a behaviour passes."""
 
     registry = BEHAVIOURS
@@ -211,7 +211,7 @@ class BehaviourContract(PartContract):
         assert 1 <= said.samples <= MOST_SAMPLES
 
     def test_it_does_its_own_task_of_the_round(self) -> None:
-        """A task of its own and of this round, with an effort that is not negative."""
+        """A task of this client and round, with an effort that is not negative."""
         behaviour = self.make()
         for encounter in self.encounters():
             task = behaviour.act(encounter)
@@ -253,11 +253,11 @@ def _weights(what: str) -> Params:
 
 # The contracts of contribution measures.
 
-CLIENT_COUNT, WEIGHT_COUNT = 5, 60
-Conduct = Literal["work", "idle", "noise", "repeat"]
+_CLIENTS, _WEIGHTS = 5, 60
+_Conduct = Literal["work", "idle", "noise", "repeat"]
 
 
-def updates_of(
+def _updates_of(
     models: Sequence[Params], before: Params, target: Floats | None = None
 ) -> RoundUpdates:
     """Return the updates of clients with equal shares, their mean being the new model.
@@ -285,26 +285,26 @@ def updates_of(
     )
 
 
-def played_round(conduct: Conduct, seed: int = 0, work: int = 5) -> RoundUpdates:
+def played_round(conduct: _Conduct, seed: int = 0, work: int = 5) -> RoundUpdates:
     """Return the second round of clients with quadratic losses, of which client 0 may cheat.
 
-    Every client takes ``work`` gradient steps towards an optimum of its own near the common one.
+    Every client takes ``work`` gradient steps towards its optimum near the common one.
     Some directions are steep and learned in the first round, so the update of that round is of
     little use in the second.
     """
     rng = stream(seed, "quadratic-clients")
-    steps = np.geomspace(0.6, 0.02, WEIGHT_COUNT)  # step size times curvature
-    common = 3 * rng.normal(size=WEIGHT_COUNT)
-    optima = common + 0.5 * rng.normal(size=(CLIENT_COUNT, WEIGHT_COUNT))
+    steps = np.geomspace(0.6, 0.02, _WEIGHTS)  # step size times curvature
+    common = 3 * rng.normal(size=_WEIGHTS)
+    optima = common + 0.5 * rng.normal(size=(_CLIENTS, _WEIGHTS))
 
     def moves(model: Floats, epochs: Sequence[int]) -> Floats:
         way: Floats = 1 - (1 - steps) ** np.array(epochs)[:, np.newaxis]
         return way * (optima - model)
 
-    first = moves(np.zeros(WEIGHT_COUNT), [5] * CLIENT_COUNT)
+    first = moves(np.zeros(_WEIGHTS), [5] * _CLIENTS)
     received = first.mean(axis=0)
-    now = moves(received, [work, *[5] * (CLIENT_COUNT - 1)])
-    noise = rng.normal(size=WEIGHT_COUNT) / np.sqrt(WEIGHT_COUNT)
+    now = moves(received, [work, *[5] * (_CLIENTS - 1)])
+    noise = rng.normal(size=_WEIGHTS) / np.sqrt(_WEIGHTS)
     own = {
         "work": now[0],
         "idle": 1e-3 * noise,
@@ -313,15 +313,15 @@ def played_round(conduct: Conduct, seed: int = 0, work: int = 5) -> RoundUpdates
     }
     now[0] = own[conduct]
     before = received.astype(np.float32)
-    updates = updates_of([(received + move).astype(np.float32) for move in now], before, common)
+    updates = _updates_of([(received + move).astype(np.float32) for move in now], before, common)
     return replace(updates, last_step=before)  # the first round began at 0
 
 
-def _always(loss: float) -> Callable[[Params], tuple[float, float]]:
-    return lambda params: (loss, math.nan)
+def _scored_as(loss: float, params: Params) -> tuple[float, float]:
+    return loss, math.nan
 
 
-class ContributionContract(PartContract):
+class ContributionContract(_PartContract):
     """The tests that a contribution measure passes."""
 
     registry = CONTRIBUTIONS
@@ -337,21 +337,21 @@ class ContributionContract(PartContract):
         """Whatever the updates are, of one client or several, and however large."""
         for seed in range(20):
             rng = stream(seed, "update")
-            drawn = rng.normal(size=(CLIENT_COUNT + 1, 30)).astype(np.float32) * 10**seed
-            for count in (1, 2, CLIENT_COUNT):
-                self.measured(updates_of(list(drawn[:count]), drawn[-1]))
+            drawn = rng.normal(size=(_CLIENTS + 1, 30)).astype(np.float32) * 10**seed
+            for count in (1, 2, _CLIENTS):
+                self.measured(_updates_of(list(drawn[:count]), drawn[-1]))
 
     def test_updates_that_are_zero_or_cancel_out_are_no_error(self) -> None:
         """Where no client moved, or the server did not, there is still a number for each."""
         zero, one = np.zeros(30, dtype=np.float32), np.ones(30, dtype=np.float32)
         for before in (zero, one):
             for moves in ([zero], [zero, zero], [one, -one], [one, -one, zero], [one] * 3):
-                self.measured(updates_of([before + move for move in moves], before))
+                self.measured(_updates_of([before + move for move in moves], before))
 
     def test_equal_updates_contribute_equally(self) -> None:
-        """Clients of equal weight that send the same are not told apart."""
+        """Clients of equal weight that send the same contribute equally."""
         found = self.measured(
-            updates_of([np.arange(1, 31, dtype=np.float32)] * 3, np.zeros(30, np.float32))
+            _updates_of([np.arange(1, 31, dtype=np.float32)] * 3, np.zeros(30, np.float32))
         )
         np.testing.assert_allclose(found, found[0], rtol=1e-9, atol=1e-12)
 
@@ -359,7 +359,7 @@ class ContributionContract(PartContract):
         """A model whose validation loss overflows has one like any other."""
         updates = played_round("work")
         for loss in (np.nan, np.inf, -np.inf, 1e308):
-            self.measured(replace(updates, validate=_always(loss)))
+            self.measured(replace(updates, validate=partial(_scored_as, loss)))
 
     def test_the_same_updates_give_the_same_contributions(self) -> None:
         """A measure depends on the updates alone, and does not change them."""
@@ -375,7 +375,7 @@ class ContributionContract(PartContract):
 class RewardContract(ContributionContract):
     """The further tests of a measure that clients can be paid by."""
 
-    cheats: ClassVar[tuple[Conduct, ...]] = ("idle", "noise")
+    cheats: ClassVar[tuple[_Conduct, ...]] = ("idle", "noise")
 
     def test_cheating_earns_less_than_working(self) -> None:
         """Doing nothing and sending noise, or what else ``cheats`` names, earn less."""

@@ -1,4 +1,20 @@
-"""Trains clients on their own data: one by one, stacked, or in lanes of vector registers."""
+"""Trains clients on their data: one by one, stacked, or in lanes of vector registers.
+
+A :class:`Trainer` takes a :class:`TrainingJob` per client and yields a :class:`Trained` for each.
+:func:`~flamma.training.config.pick_trainer` chooses one for a model.
+
+Examples
+--------
+>>> from flamma.models import build_model
+>>> from flamma.training import TorchTrainer
+>>> from flamma.types import LocalWork, Terms
+>>> trainer = TorchTrainer(lambda: build_model("logistic", (2,), 2, seed=0), batch_size=4)
+>>> task = LocalWork(Terms(client=0, round=1), epochs=2, learning_rate=0.1)
+>>> x, y = np.ones((8, 2), dtype=np.float32), np.zeros(8, dtype=np.int64)
+>>> job = TrainingJob(task, x, y, np.random.default_rng(0))
+>>> [(number, done.params.shape) for number, done in trainer.train_each(np.zeros(6, "f4"), [job])]
+[(0, (6,))]
+"""
 
 from __future__ import annotations
 
@@ -6,13 +22,14 @@ import math
 import numbers
 from collections.abc import Iterator, Sequence
 from importlib import import_module
-from typing import TYPE_CHECKING, Any, Literal, NamedTuple, Protocol
+from typing import TYPE_CHECKING, Literal, NamedTuple, Protocol
 
 import numpy as np
 from numpy.typing import NDArray
 
 from flamma.errors import ConfigError, FlammaError
 from flamma.seeding import StreamKey
+from flamma.tasks.base import SampleMarks
 from flamma.types import (
     NO_VECTORS,
     DataUse,
@@ -29,8 +46,17 @@ if TYPE_CHECKING:
     from flamma.training.stacked import StackedTrainer as StackedTrainer
     from flamma.training.torch_trainer import TorchTrainer as TorchTrainer
 
+__all__ = [
+    "StackedTrainer",
+    "TooSlow",
+    "TorchTrainer",
+    "Trained",
+    "Trainer",
+    "TrainingJob",
+]
 
-# The contract of trainers: what they are given and what they return.
+
+# The contract of trainers: their jobs and their results.
 
 Floats32 = NDArray[np.float32]
 
@@ -40,14 +66,7 @@ _LARGEST_COUNT = 2**63 - 1
 """The largest number of samples, epochs or steps that the trainers can count."""
 
 _AUGMENTATION_PURPOSE = StreamKey.of(0, "augment").purpose
-"""What is changed in the key of a client's stream, so that augmentation has one of its own."""
-
-BOUND_MARGIN = 0.2
-"""How far below its bound M a loss stops to increase its own weight, which is M / ε from there on.
-
-It plays the part of ε in PropFair (Zhang et al., Proportional fairness in federated learning,
-TMLR 2023), where the logarithm is continued by a line: a loss of M or more would have none.
-"""
+"""Changes the key of a client's stream into that of its augmentation."""
 
 
 class TooSlow(Exception):  # noqa: N818 - the failure of a client, not an error of the user
@@ -111,7 +130,7 @@ class Trainer(Protocol):
         """Yield the number and the result of every job as soon as it is done."""
         ...
 
-    def predict(self, params: Params, x: Inputs, y: Targets) -> tuple[Floats32, NDArray[Any]]:
+    def predict(self, params: Params, x: Inputs, y: Targets) -> tuple[Floats32, SampleMarks]:
         """Return each sample's loss under the given weights, and its mark for the metric.
 
         The mark is whether the sample is classified right, unless the trainer was made for another
@@ -121,21 +140,19 @@ class Trainer(Protocol):
 
 
 def used_samples(use: DataUse, x: Inputs, y: Targets, classes: int) -> tuple[Inputs, Targets]:
-    """Return the samples that a client trains on, of its own and their labels."""
+    """Return the samples that a client trains on, and their labels.
+
+    Flipped labels are ``classes - 1 - k`` for class k, and a number its negative. A token that is
+    not predicted, which is negative, stays as it is.
+    """
     if use.share < 1:
         count = use.samples_of(len(y))
         x, y = x[:count], y[:count]
-    return x, (flipped(y, classes) if use.flips_labels else y)
-
-
-def flipped(y: Targets, classes: int) -> Targets:
-    """Return targets turned around: class k is ``classes - 1 - k``, a number its negative.
-
-    A token that is not predicted, which is negative, stays as it is.
-    """
-    if y.dtype.kind == "f":
-        return -y
-    return np.where(y < 0, y, classes - 1 - y) if y.ndim > 1 else classes - 1 - y
+    if use.flips_labels and y.dtype.kind == "f":
+        y = -y
+    elif use.flips_labels:
+        y = np.where(y < 0, y, classes - 1 - y) if y.ndim > 1 else classes - 1 - y
+    return x, y
 
 
 def scores_start(task: LocalWork) -> bool:
@@ -145,7 +162,7 @@ def scores_start(task: LocalWork) -> bool:
 
 
 def batch_count(task: LocalWork, samples: int, batch_size: int) -> int:
-    """Return how many mini-batches a task takes of so many samples."""
+    """Return the number of mini-batches of a task on this number of samples."""
     if not task.terms.train:
         return 0
     planned = task.terms.batches
@@ -171,7 +188,7 @@ def augmentation_stream(job: TrainingJob) -> np.random.Generator:
 
 
 def batches_of(job: TrainingJob, batch_size: int) -> Iterator[Ints]:
-    """Yield the samples of each mini-batch, shuffled anew for every epoch."""
+    """Yield the samples of each mini-batch, shuffled again for every epoch."""
     samples = len(job.y)
     size = max(1, min(batch_size, samples))
     per_epoch = -(-samples // size)
@@ -185,13 +202,7 @@ def batches_of(job: TrainingJob, batch_size: int) -> Iterator[Ints]:
 
 
 def check_sgd(batch_size: int, momentum: float) -> None:
-    """Refuse a batch size or a momentum that no trainer can train with.
-
-    Raises
-    ------
-    ConfigError
-        If one of them is out of its range.
-    """
+    """Refuse a batch size or a momentum that no trainer can train with."""
     if batch_size < 1:
         raise ConfigError(f"the batch size must be at least 1, not {batch_size}.")
     if batch_size > _LARGEST_COUNT:
@@ -209,12 +220,6 @@ def check_job(job: TrainingJob, size: int, trainable_size: int) -> None:
         The task, its data and its vectors.
     size, trainable_size : int
         How many weights the model has, and how many of them are trained.
-
-    Raises
-    ------
-    FlammaError
-        If a number is out of its range, a vector does not fit the model, or there are no data to
-        train on.
     """
     task = job.task
     for name, count in (("epochs", task.epochs), ("batches", task.terms.batches)):
@@ -222,7 +227,7 @@ def check_job(job: TrainingJob, size: int, trainable_size: int) -> None:
         whole = isinstance(count, (int, numbers.Integral)) and 0 <= count <= _LARGEST_COUNT
         if not whole and not (name == "batches" and count is None):
             raise FlammaError(f"{name} must be a whole number from 0 to 2^63 - 1.")
-    _check_size("step size", task.learning_rate)
+    _check_size("learning rate", task.learning_rate)
     _check_size("proximal weight", task.terms.objective.proximal)
     _check_transforms(task.terms.objective)
     if not len(job.y) and not task.abstains:
@@ -265,10 +270,12 @@ def _check_vectors(vectors: TaskVectors, size: int, trainable_size: int) -> None
             raise FlammaError(f"the {name} must be finite numbers.")
 
 
-def __getattr__(name: str) -> Any:
+def __getattr__(name: str) -> type[TorchTrainer]:
     # torch takes seconds to import and is not needed to train in lanes.
-    if name == "StackedTrainer":
-        return import_module("flamma.training.stacked").StackedTrainer
-    if name == "TorchTrainer":
-        return import_module("flamma.training.torch_trainer").TorchTrainer
+    modules = {"StackedTrainer": "stacked", "TorchTrainer": "torch_trainer"}
+    if name in modules:
+        trainer: type[TorchTrainer] = getattr(
+            import_module(f"flamma.training.{modules[name]}"), name
+        )
+        return trainer
     raise AttributeError(f"module 'flamma.training' has no attribute {name!r}")

@@ -1,4 +1,4 @@
-"""Random changes of the samples that a client trains on, drawn anew for every mini-batch.
+"""Random changes of the samples that a client trains on, sampled again for every mini-batch.
 
 Another package adds one by an entry point of the group ``flamma.augmentations`` that names a
 frozen dataclass with ``__call__(samples, rng) -> samples``; its fields are the options. The first
@@ -19,14 +19,14 @@ from flamma.registry import Between, CheckedOptions, Choice, Registry
 from flamma.training import Floats32
 
 OWN_AUGMENTATION = "own"
-"""What a configuration calls an augmentation that was given from Python."""
+"""The name of an augmentation that was given from Python."""
 
 Augment = Callable[[Floats32, np.random.Generator], Floats32]
 """Returns the samples of a mini-batch changed at random, in the same shape."""
 
 
 @dataclass(frozen=True)
-class Flip(CheckedOptions):
+class _Flip(CheckedOptions):
     """Mirror pictures left to right, each with the same chance.
 
     Parameters
@@ -45,13 +45,13 @@ class Flip(CheckedOptions):
 
 
 @dataclass(frozen=True)
-class Crop(CheckedOptions):
+class _Crop(CheckedOptions):
     """Shift pictures by a random number of pixels in each direction; zeros move in.
 
     Parameters
     ----------
     padding : int
-        By how many pixels at most: a picture is padded by so many zeros on every side, and one of
+        The largest shift in pixels: a picture is padded by zeros on every side, and one of
         its own size is cut out.
     """
 
@@ -71,7 +71,7 @@ class Crop(CheckedOptions):
 
 
 AUGMENTATIONS: Registry[Callable[..., Augment]] = Registry(
-    "augmentation", "flamma.augmentations", {"flip": Flip, "crop": Crop}
+    "augmentation", "flamma.augmentations", {"flip": _Flip, "crop": _Crop}
 )
 """All augmentations by name: what makes one from its options."""
 
@@ -81,13 +81,7 @@ class AugmentationReader:
     """Reads what a configuration says: a name, a table, or a list of them."""
 
     def choose(self, given: Any, where: str) -> tuple[Choice, ...]:
-        """Return the chosen augmentations in the order in which they are applied.
-
-        Raises
-        ------
-        ConfigError
-            If there is no such augmentation or option.
-        """
+        """Return the chosen augmentations in the order in which they are applied."""
         if callable(given):
             raise ConfigError(
                 "a function of your own is no setting: give it from Python, augment=..."
@@ -98,27 +92,8 @@ class AugmentationReader:
         return tuple(AUGMENTATIONS.choose(one, where) for one in several)
 
 
-@dataclass(frozen=True)
-class InTurn:
-    """Applies several augmentations one after the other."""
-
-    parts: tuple[Augment, ...]
-
-    def __call__(self, samples: Floats32, rng: np.random.Generator) -> Floats32:
-        """Return the samples after all of them."""
-        for part in self.parts:
-            samples = part(samples, rng)
-        return samples
-
-
 def augmentation_of(chosen: Sequence[Choice], own: Augment | None = None) -> Augment | None:
-    """Return what a configuration chose, None if that is nothing.
-
-    Raises
-    ------
-    ConfigError
-        If it is one of the user's own and none is given.
-    """
+    """Return the augmentation of a configuration, None if it has none."""
     if Choice(OWN_AUGMENTATION) in chosen:
         if own is None:
             raise ConfigError(
@@ -127,18 +102,18 @@ def augmentation_of(chosen: Sequence[Choice], own: Augment | None = None) -> Aug
                 "the local engine.",
             )
         return own
-    parts = tuple(AUGMENTATIONS[one.name](**one.options) for one in chosen)
-    return InTurn(parts) if parts else None
+    parts = [AUGMENTATIONS[one.name](**one.options) for one in chosen]
+
+    def in_turn(samples: Floats32, rng: np.random.Generator) -> Floats32:
+        for part in parts:
+            samples = part(samples, rng)
+        return samples
+
+    return in_turn if parts else None
 
 
 def augmented(augment: Augment, samples: Floats32, rng: np.random.Generator) -> Floats32:
-    """Return augmented samples, which must be as many and of the same shape as before.
-
-    Raises
-    ------
-    FlammaError
-        If they are not.
-    """
+    """Return augmented samples, which must be as many and of the same shape as before."""
     changed = np.ascontiguousarray(augment(samples, rng))
     if changed.shape != samples.shape:
         raise FlammaError(

@@ -10,10 +10,10 @@ from __future__ import annotations
 import warnings
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, fields
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated
 
 from flamma.errors import ConfigError, Key
-from flamma.io import unknown
+from flamma.io import JsonTable, unknown
 from flamma.registry import Between, Choice, Registry, above, at_least
 from flamma.tasks import PLAIN_MEASURES, Measures
 from flamma.training import PrecisionName, Trainer
@@ -23,7 +23,7 @@ from flamma.training.augmentations import (
     AugmentationReader,
     augmentation_of,
 )
-from flamma.training.lanes import LanesTrainer, why_not
+from flamma.training.lanes import LanesTrainer, unavailable_reason
 from flamma.training.optimisers import DECAY_BOUNDS, OPTIMISERS, PLAIN_RULE, SCHEDULES, UpdateRule
 from flamma.types import Schedule
 
@@ -32,12 +32,12 @@ if TYPE_CHECKING:
 
 
 AUTO = "auto"
-"""What a configuration calls the choice of :func:`pick_trainer`."""
+"""The name in a configuration for the choice of :func:`pick_trainer`."""
 
 
 @dataclass(frozen=True)
 class TrainerSettings:
-    """What a trainer is made for.
+    """The settings of a trainer.
 
     Parameters
     ----------
@@ -46,7 +46,7 @@ class TrainerSettings:
     batch_size, momentum
         Of SGD.
     rule : UpdateRule
-        What is done with gradients besides.
+        The optimiser, weight decay and clipping.
     augment : callable, optional
         Changes the samples of a mini-batch at random before they are trained on.
     precision : {"float32", "bfloat16", "float16"}
@@ -66,13 +66,8 @@ class TrainerSettings:
     rule: UpdateRule = PLAIN_RULE
     augment: Augment | None = None
 
-    @property
-    def optimiser_name(self) -> str:
-        """What the optimiser is called."""
-        return type(self.rule.optimiser).__name__
 
-
-def torch_trainer(model: FlatModel, wanted: TrainerSettings) -> Trainer:
+def _torch_trainer(model: FlatModel, wanted: TrainerSettings) -> Trainer:
     """Return a trainer of any model on any device, one client after the other, with PyTorch."""
     from flamma.training.devices import pick_precision
     from flamma.training.torch_trainer import TorchTrainer
@@ -89,7 +84,7 @@ def torch_trainer(model: FlatModel, wanted: TrainerSettings) -> Trainer:
     )
 
 
-def stacked_trainer(model: FlatModel, wanted: TrainerSettings) -> Trainer:
+def _stacked_trainer(model: FlatModel, wanted: TrainerSettings) -> Trainer:
     """Return a trainer of many clients at once with PyTorch, for GPUs."""
     from flamma.training.devices import pick_precision
     from flamma.training.stacked import StackedTrainer
@@ -112,7 +107,7 @@ def _lanes_trainer(model: FlatModel, wanted: TrainerSettings) -> Trainer:
     """Return a trainer of small sequential nets on the CPU, in the lanes of vector registers."""
     from torch import nn
 
-    if reason := why_not_lanes(model, wanted) or why_not():
+    if reason := unsupported_reason(model, wanted) or unavailable_reason():
         raise ConfigError(f"the trainer lanes cannot be used: {reason}")
     module = model.module
     assert isinstance(module, nn.Sequential)
@@ -132,7 +127,7 @@ _TrainerFactory = Callable[["FlatModel", TrainerSettings], Trainer]
 TRAINERS: Registry[_TrainerFactory] = Registry(
     "trainer",
     "flamma.trainers",
-    {"torch": torch_trainer, "lanes": _lanes_trainer, "stacked": stacked_trainer},
+    {"torch": _torch_trainer, "lanes": _lanes_trainer, "stacked": _stacked_trainer},
 )
 """All trainers by name."""
 
@@ -154,55 +149,44 @@ def pick_trainer(
         What the trainer is made for.
     device : str, optional
         The type of the device to choose for, if the model will be moved to another one later.
-
-    Raises
-    ------
-    ConfigError
-        If there is no such trainer, or it cannot train the model.
     """
     _check_trainer(kind)
     if kind != AUTO:
         return TRAINERS[kind](model, wanted)
     if (device or model.device.type) == "cpu":
-        if why_not_lanes(model, wanted):
-            return torch_trainer(model, wanted)
-        if not (missing := why_not()):
+        if unsupported_reason(model, wanted):
+            return _torch_trainer(model, wanted)
+        if not (missing := unavailable_reason()):
             return _lanes_trainer(model, wanted)
     else:
         try:
-            return stacked_trainer(model, wanted)
+            return _stacked_trainer(model, wanted)
         except ConfigError as error:
             missing = str(error)
     warnings.warn(f"training with torch, which is slower: {missing}", stacklevel=2)
-    return torch_trainer(model, wanted)
+    return _torch_trainer(model, wanted)
 
 
 def _check_trainer(kind: str) -> None:
-    """Refuse a trainer that there is not.
-
-    Raises
-    ------
-    ConfigError
-        If there is no such trainer; the nearest match is named.
-    """
+    """Refuse an unknown trainer; the nearest match is named."""
     if kind not in (known := (AUTO, *TRAINERS)):
         raise ConfigError(unknown("trainer", kind, known))
 
 
-def why_not_lanes(model: FlatModel, wanted: TrainerSettings) -> str:
+def unsupported_reason(model: FlatModel, wanted: TrainerSettings) -> str:
     """Return why a model cannot be trained in lanes, empty if it can."""
     from torch import nn
 
     from flamma.training.lanes.plan import plan_of
 
-    if reason := wanted.measures.why_not_lanes():
+    if reason := wanted.measures.unsupported_reason():
         return reason
     if model.device.type != "cpu":
         return f"they train on the CPU, not on {model.device.type}."
     if wanted.precision != "float32":
         return f"they train in float32, not in {wanted.precision}."
     if not wanted.rule.is_sgd:
-        return f"they train with sgd, not with {wanted.optimiser_name}."
+        return f"they train with sgd, not with {type(wanted.rule.optimiser).__name__}."
     if not isinstance(model.module, nn.Sequential):
         return "the model is not a torch.nn.Sequential."
     plan, reason = plan_of(model.module, wanted.shape)
@@ -211,7 +195,7 @@ def why_not_lanes(model: FlatModel, wanted: TrainerSettings) -> str:
 
 # The table ``[training]`` of a configuration.
 
-DEFAULT_OPTIMISER, DEFAULT_SCHEDULE = Choice("sgd"), Choice("constant")
+_DEFAULT_OPTIMISER, _DEFAULT_SCHEDULE = Choice("sgd"), Choice("constant")
 
 _ADDED_TO_TRAINING = (
     "loss",
@@ -271,10 +255,10 @@ class TrainingConfig:
     device: str = "auto"
     precision: PrecisionName = "float32"
     loss: str = ""
-    optimiser: Annotated[Choice, OPTIMISERS] = DEFAULT_OPTIMISER
+    optimiser: Annotated[Choice, OPTIMISERS] = _DEFAULT_OPTIMISER
     weight_decay: Annotated[float, DECAY_BOUNDS] = 0.0
     clip: Annotated[float | None, above(0)] = None
-    schedule: Annotated[Choice, SCHEDULES] = DEFAULT_SCHEDULE
+    schedule: Annotated[Choice, SCHEDULES] = _DEFAULT_SCHEDULE
     augmentation: Annotated[tuple[Choice, ...], AugmentationReader()] = ()
 
     @property
@@ -289,13 +273,7 @@ class TrainingConfig:
         return Choice(OWN_AUGMENTATION) in self.augmentation
 
     def check(self) -> None:
-        """Refuse values that cannot be used, alone or together.
-
-        Raises
-        ------
-        ConfigError
-            Saying which.
-        """
+        """Refuse values that cannot be used, alone or together."""
         rule = self.rule
         rule.check_momentum(self.momentum)
         if rule.optimiser.decouples_decay and not rule.weight_decay:
@@ -310,11 +288,11 @@ class TrainingConfig:
 
     def make_schedule(self) -> Schedule | None:
         """Return how the step size changes over the rounds, None if it does not."""
-        if self.schedule == DEFAULT_SCHEDULE:
+        if self.schedule == _DEFAULT_SCHEDULE:
             return None
         return SCHEDULES[self.schedule.name](**self.schedule.options)
 
-    def as_table(self) -> dict[str, Any]:
+    def as_table(self) -> JsonTable:
         """Return the table; what was added since version 0.1 only where it is not the default.
 
         So the ids of runs stay what they were.

@@ -2,15 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
-from typing import Any, get_args
+from typing import get_args
 
 import psutil
 import torch
-from torch import Tensor, nn
-from torch.autograd.graph import saved_tensors_hooks
 
 from flamma.errors import ConfigError, Key
 from flamma.io import quoted, unknown
@@ -18,13 +15,7 @@ from flamma.training import PrecisionName
 
 
 def pick_device(device: str) -> str:
-    """Return the device to use: ``auto`` is the GPU if there is one, else the CPU.
-
-    Raises
-    ------
-    ConfigError
-        If this machine, or torch as it is installed here, has no such device.
-    """
+    """Return the device to use: ``auto`` is the GPU if there is one, else the CPU."""
     if device == "auto":
         return "cuda" if torch.cuda.is_available() else "cpu"
     try:
@@ -35,13 +26,7 @@ def pick_device(device: str) -> str:
 
 
 def check_device(device: str) -> None:
-    """Refuse a device that cannot be there, without using a GPU: workers can still be forked.
-
-    Raises
-    ------
-    ConfigError
-        If there is no such kind of device, or no GPU.
-    """
+    """Refuse a device that cannot be there, without using a GPU: workers can still be forked."""
     if device in ("auto", "cpu"):
         return
     try:
@@ -53,27 +38,27 @@ def check_device(device: str) -> None:
 
 
 def _unusable(device: str) -> ConfigError:
-    return ConfigError(
-        Key("training.device"),
-        f" {quoted(device)} cannot be used here ({_why_not(device)}); use auto or cpu.",
-    )
-
-
-def _why_not(device: str) -> str:
-    """Return why a device cannot be used; torch's own words are about its insides."""
+    """Return the error of an unusable device; torch's messages are about its internals."""
     try:
         kind = torch.device(device).type
     except RuntimeError:
-        return "devices are called cpu, cuda, cuda:1 or mps"
-    if kind == "cuda" and torch.version.cuda is None and torch.version.hip is None:
-        return "torch was installed without CUDA"
-    if kind == "cuda":
+        kind = ""
+    if not kind:
+        reason = "devices are called cpu, cuda, cuda:1 or mps"
+    elif kind == "cuda" and torch.version.cuda is None and torch.version.hip is None:
+        reason = "torch was installed without CUDA"
+    elif kind == "cuda":
         number = torch.cuda.device_count()
-        return f"torch sees {number} GPU{'s' * (number != 1)}"
-    return f"this machine, or torch as it is installed, has no {kind}"
+        reason = f"torch sees {number} GPU{'s' * (number != 1)}"
+    else:
+        reason = f"this machine, or torch as it is installed, has no {kind}"
+    return ConfigError(
+        Key("training.device"),
+        f" {quoted(device)} cannot be used here ({reason}); use auto or cpu.",
+    )
 
 
-def device_facts() -> dict[str, Any]:
+def device_facts() -> dict[str, str | int | bool | list[str] | None]:
     """Return the devices on which torch can train here, and the one that ``auto`` chooses."""
     gpus = [torch.cuda.get_device_name(k) for k in range(torch.cuda.device_count())]
     return {
@@ -85,37 +70,7 @@ def device_facts() -> dict[str, Any]:
     }
 
 
-# How much memory the training of one client takes, and how much a device has left.
-
-FREE_MEMORY_SHARE = 0.7
-"""The share of the free memory that a stack may take; estimates and allocators are not exact."""
-
-
-def saved_bytes(forward: Callable[[], object], leave_out: Iterable[Tensor]) -> int:
-    """Return the memory that autograd keeps of a forward pass for the backward pass.
-
-    Parameters
-    ----------
-    forward : callable
-        The pass.
-    leave_out : iterable of Tensor
-        What is there anyway, such as the weights.
-    """
-    saved: dict[int, int] = {}
-    kept: list[Tensor] = []
-
-    def note(tensor: Tensor) -> Tensor:
-        storage = tensor.untyped_storage()
-        saved[storage.data_ptr()] = storage.nbytes()
-        kept.append(tensor)  # else the next tensor may take its address
-        return tensor
-
-    with saved_tensors_hooks(note, lambda tensor: tensor):
-        result = forward()
-    for tensor in leave_out:
-        saved.pop(tensor.untyped_storage().data_ptr(), None)
-    del result
-    return sum(saved.values())
+# Memory, and the precision of training: float32, or mixed with 16-bit numbers.
 
 
 def free_bytes(device: torch.device) -> int:
@@ -128,24 +83,6 @@ def free_bytes(device: torch.device) -> int:
         return torch.mps.recommended_max_memory() - torch.mps.current_allocated_memory()
     return int(psutil.virtual_memory().available)
 
-
-def out_of_memory(error: BaseException) -> bool:
-    """Return whether an error says that the memory of a device is exhausted."""
-    if isinstance(error, MemoryError | torch.OutOfMemoryError):
-        return True
-    text = str(error)  # the CPU's and Apple's allocators raise a plain RuntimeError
-    return "out of memory" in text or "can't allocate memory" in text
-
-
-def release_cache(device: torch.device) -> None:
-    """Give memory that torch holds but does not use back to the device."""
-    if device.type == "cuda":
-        torch.cuda.empty_cache()
-    elif device.type == "mps":
-        torch.mps.empty_cache()
-
-
-# The precision of training: float32, or mixed with 16-bit numbers.
 
 _FLOAT16_LOSS_SCALE = 2.0**12
 """Keeps small gradients within float16's range; a power of two, so that scaling rounds nothing.
@@ -190,11 +127,6 @@ def pick_precision(name: str, device: str) -> Precision:
         so the loss is scaled; it is for GPUs without bfloat16.
     device : str
         The type of the device that trains.
-
-    Raises
-    ------
-    ConfigError
-        If there is no such precision, or the device does not support it.
     """
     if name not in get_args(PrecisionName):
         raise ConfigError(unknown("precision", name, get_args(PrecisionName)))
@@ -207,19 +139,3 @@ def pick_precision(name: str, device: str) -> Precision:
             Key("training.precision"), f" float16 needs CUDA; on {device} use bfloat16."
         )
     return Precision(torch.float16, _FLOAT16_LOSS_SCALE)
-
-
-# How a module takes its samples: with the channels of images last.
-
-
-def wants_channels_last(module: nn.Module) -> bool:
-    """Return whether to store images with their channels last.
-
-    That makes convolution and pooling much faster on CPUs, LeNet-5 as a whole by a third or more,
-    and group norm slower. Modules of other packages may rely on the usual order (by ``view``), so
-    they keep it.
-    """
-    parts = list(module.modules())
-    known = all(type(part).__module__.startswith(("torch.nn.", "flamma.")) for part in parts)
-    convolves = any(isinstance(part, nn.Conv2d) for part in parts)
-    return known and convolves and not any(isinstance(part, nn.GroupNorm) for part in parts)

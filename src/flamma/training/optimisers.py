@@ -1,14 +1,14 @@
 """How the gradient of a mini-batch moves a client's weights: SGD, Adam or AdamW.
 
 Another package adds an optimiser by an entry point of the group ``flamma.optimisers`` that names
-a frozen dataclass with what :class:`Optimiser` has. Its fields are the options.
+a frozen dataclass with the members of :class:`_Optimiser`. Its fields are the options.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Annotated, ClassVar, Protocol
+from typing import TYPE_CHECKING, Annotated, ClassVar, Protocol, Union
 
 from flamma.errors import ConfigError
 from flamma.numerics import cosine_of_half_turns, power
@@ -19,14 +19,14 @@ if TYPE_CHECKING:
     from torch import Tensor
 
 
-# Schedules of the step size over rounds: what the learning rate of each round is multiplied by.
+# Schedules: the factor of the learning rate in each round.
 #
 # Another package adds one by an entry point of the group ``flamma.schedules`` that names a frozen
 # dataclass with a method ``factor(round, rounds)``. Its fields are the options.
 
 
 @dataclass(frozen=True)
-class ConstantSchedule:
+class _ConstantSchedule:
     """The same step size in every round."""
 
     def factor(self, round: int, rounds: int) -> float:
@@ -35,7 +35,7 @@ class ConstantSchedule:
 
 
 @dataclass(frozen=True)
-class WarmUpSchedule(CheckedOptions):
+class _WarmUpSchedule(CheckedOptions):
     """Rises in equal steps to the full step size, and stays there.
 
     Goyal et al., Accurate, large minibatch SGD, arXiv:1706.02677, section 2.2 (gradual warm-up).
@@ -49,7 +49,7 @@ class WarmUpSchedule(CheckedOptions):
     warm_up: Annotated[int, at_least(0)] = 5
 
     def factor(self, round: int, rounds: int) -> float:
-        """Return the rise, and then what :meth:`after` says of the rounds that are left."""
+        """Return the factor of the warm-up, and then that of :meth:`after`."""
         if round <= self.warm_up:
             return max(1, round) / (self.warm_up + 1)
         return self.after(max(1, round) - self.warm_up, max(1, rounds - self.warm_up))
@@ -60,7 +60,7 @@ class WarmUpSchedule(CheckedOptions):
 
 
 @dataclass(frozen=True)
-class CosineSchedule(WarmUpSchedule):
+class CosineSchedule(_WarmUpSchedule):
     """Falls along half a cosine, from the full step size towards a floor.
 
     The factor of round t of T is floor + (1 - floor) (1 + cos(π (t - 1) / T)) / 2, counted from the
@@ -84,7 +84,7 @@ class CosineSchedule(WarmUpSchedule):
 
 
 @dataclass(frozen=True)
-class StepSchedule(WarmUpSchedule):
+class _StepSchedule(_WarmUpSchedule):
     """Multiplies the step size by a factor every few rounds.
 
     Parameters
@@ -110,20 +110,23 @@ SCHEDULES: Registry[type[Schedule]] = Registry(
     "schedule",
     "flamma.schedules",
     {
-        "constant": ConstantSchedule,
+        "constant": _ConstantSchedule,
         "cosine": CosineSchedule,
-        "step": StepSchedule,
-        "warm-up": WarmUpSchedule,
+        "step": _StepSchedule,
+        "warm-up": _WarmUpSchedule,
     },
 )
 """All schedules by name."""
 
 
+_Rate = Union[float, "Tensor"]
+"""A learning rate, or one for each client of a stack."""
+
 DECAY_BOUNDS = Between(0, 1000)
 """Of weight decay; useful ones are far below 1."""
 
 
-class Optimiser(Protocol):
+class _Optimiser(Protocol):
     """Moves weights by a gradient.
 
     ``vectors`` is how many vectors of the length of the weights it remembers between mini-batches;
@@ -142,12 +145,7 @@ class Optimiser(Protocol):
         ...
 
     def move(
-        self,
-        weights: Tensor,
-        gradient: Tensor,
-        memory: Sequence[Tensor],
-        steps: int,
-        rate: float | Tensor,
+        self, weights: Tensor, gradient: Tensor, memory: Sequence[Tensor], steps: int, rate: _Rate
     ) -> None:
         """Take the step number ``steps`` (from 1) with the step size ``rate``, in place."""
         ...
@@ -161,12 +159,7 @@ class Sgd:
     decouples_decay: ClassVar[bool] = False
 
     def move(
-        self,
-        weights: Tensor,
-        gradient: Tensor,
-        memory: Sequence[Tensor],
-        steps: int,
-        rate: float | Tensor,
+        self, weights: Tensor, gradient: Tensor, memory: Sequence[Tensor], steps: int, rate: _Rate
     ) -> None:
         """Set w ← w - η g."""
         if isinstance(rate, float):
@@ -196,12 +189,7 @@ class Adam(CheckedOptions):
     decouples_decay: ClassVar[bool] = False
 
     def move(
-        self,
-        weights: Tensor,
-        gradient: Tensor,
-        memory: Sequence[Tensor],
-        steps: int,
-        rate: float | Tensor,
+        self, weights: Tensor, gradient: Tensor, memory: Sequence[Tensor], steps: int, rate: _Rate
     ) -> None:
         """Set w ← w - η m̂ / (√v̂ + ε), where m̂ and v̂ are free of the bias to their start at 0."""
         mean, square = memory
@@ -222,7 +210,7 @@ class AdamW(Adam):
     decouples_decay: ClassVar[bool] = True
 
 
-OPTIMISERS: Registry[type[Optimiser]] = Registry(
+OPTIMISERS: Registry[type[_Optimiser]] = Registry(
     "optimiser", "flamma.optimisers", {"sgd": Sgd, "adam": Adam, "adamw": AdamW}
 )
 """All optimisers by name."""
@@ -241,18 +229,13 @@ class UpdateRule(CheckedOptions):
         The largest norm that the gradient of a mini-batch's loss may have over all weights; a
         longer one is scaled down to it. Weight decay, the proximal term and a correction are
         added afterwards.
-    optimiser : Optimiser
-        What takes the step.
-
-    Raises
-    ------
-    ConfigError
-        If a number is out of its range.
+    optimiser : Sgd, Adam or AdamW
+        Takes the step.
     """
 
     weight_decay: Annotated[float, DECAY_BOUNDS] = 0.0
     clip: Annotated[float | None, above(0)] = None
-    optimiser: Optimiser = Sgd()
+    optimiser: _Optimiser = Sgd()
 
     @property
     def is_sgd(self) -> bool:
@@ -260,13 +243,7 @@ class UpdateRule(CheckedOptions):
         return isinstance(self.optimiser, Sgd)
 
     def check_momentum(self, momentum: float) -> None:
-        """Refuse a momentum that the optimiser does not have.
-
-        Raises
-        ------
-        ConfigError
-            If there is one.
-        """
+        """Refuse a momentum that the optimiser does not have."""
         if momentum and not self.is_sgd:
             raise ConfigError(
                 "momentum is that of the optimiser sgd: leave it out, or use sgd; the first of "
@@ -279,7 +256,7 @@ class UpdateRule(CheckedOptions):
         gradient: Tensor,
         memory: Sequence[Tensor],
         steps: int,
-        rate: float | Tensor,
+        rate: _Rate,
         scale: float = 1.0,
     ) -> None:
         """Decay the weights and take a step, in place; ``scale`` is that of the gradient."""

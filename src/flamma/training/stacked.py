@@ -5,12 +5,13 @@ from __future__ import annotations
 import math
 import time
 from collections import deque
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 import numpy as np
 import torch
 from torch import Tensor, nn
+from torch.autograd.graph import saved_tensors_hooks
 from torch.func import functional_call, vmap
 
 from flamma.errors import ConfigError, FlammaError
@@ -29,13 +30,9 @@ from flamma.training import (
     scores_start,
 )
 from flamma.training.devices import (
-    FREE_MEMORY_SHARE,
     SINGLE_PRECISION,
     Precision,
     free_bytes,
-    out_of_memory,
-    release_cache,
-    saved_bytes,
 )
 from flamma.training.optimisers import PLAIN_RULE, UpdateRule
 from flamma.training.torch_trainer import TorchTrainer, clip_rows, sample_weights, transforms
@@ -45,7 +42,7 @@ _NO_BATCH: Ints = np.empty(0, dtype=np.int64)
 
 
 @dataclass(eq=False)
-class StackedClient:
+class _StackedClient:
     """A client of a stack: its job, the mini-batches to come, and where its samples begin.
 
     ``steps`` is how many it has taken, as many as all others of its stack.
@@ -95,7 +92,7 @@ class _Stack:
         How long the stack was trained before it was put aside.
     """
 
-    members: Sequence[StackedClient]
+    members: Sequence[_StackedClient]
     weights: list[Tensor]
     velocity: list[Tensor]
     others: list[Tensor]
@@ -141,13 +138,62 @@ class _Stack:
         )
 
 
+# The memory that the training of one client takes.
+
+_FREE_MEMORY_SHARE = 0.7
+"""The share of the free memory that a stack may take; estimates and allocators are not exact."""
+
+
+def _saved_bytes(forward: Callable[[], object], leave_out: Iterable[Tensor]) -> int:
+    """Return the memory that autograd keeps of a forward pass for the backward pass.
+
+    Parameters
+    ----------
+    forward : callable
+        The pass.
+    leave_out : iterable of Tensor
+        What is there anyway, such as the weights.
+    """
+    saved: dict[int, int] = {}
+    kept: list[Tensor] = []
+
+    def note(tensor: Tensor) -> Tensor:
+        storage = tensor.untyped_storage()
+        saved[storage.data_ptr()] = storage.nbytes()
+        kept.append(tensor)  # else the next tensor may take its address
+        return tensor
+
+    with saved_tensors_hooks(note, lambda tensor: tensor):
+        result = forward()
+    for tensor in leave_out:
+        saved.pop(tensor.untyped_storage().data_ptr(), None)
+    del result
+    return sum(saved.values())
+
+
+def _out_of_memory(error: BaseException) -> bool:
+    """Return whether an error says that the memory of a device is exhausted."""
+    if isinstance(error, MemoryError | torch.OutOfMemoryError):
+        return True
+    text = str(error)  # the CPU's and Apple's allocators raise a plain RuntimeError
+    return "out of memory" in text or "can't allocate memory" in text
+
+
+def _release_cache(device: torch.device) -> None:
+    """Give memory that torch holds but does not use back to the device."""
+    if device.type == "cuda":
+        torch.cuda.empty_cache()
+    elif device.type == "mps":
+        torch.mps.empty_cache()
+
+
 # Steps of all clients of a stack at once.
 
 _PROBE_SAMPLES = 8
 """The mini-batch by which the memory of activations is measured."""
 
 
-class StackedModel:
+class _StackedModel:
     """Steps for all members of a stack, by ``vmap`` over their weights.
 
     Parameters
@@ -187,7 +233,7 @@ class StackedModel:
         self._returned = len(layout.names) - trainable
         self._tensors = {name: tensor.detach() for name, tensor in tensors.items()}
 
-    def start(self, members: Sequence[StackedClient]) -> _Stack:
+    def start(self, members: Sequence[_StackedClient]) -> _Stack:
         """Return a stack of clients; the model's present weights are the common received ones."""
         common = self.model.view()
         for member, after in zip(members, np.cumsum([len(m.job.y) for m in members]), strict=True):
@@ -197,8 +243,20 @@ class StackedModel:
         names = (*self._trained, *self._others)
         starts = [job.start(common) for job in jobs]
         own = self._parts(starts) if any(start is not common for start in starts) else []
-        parts = [*own, *(self._repeated(name, len(members)) for name in names[len(own) :])]
+        repeated = (self._tensors[name] for name in names[len(own) :])
+        parts = [*own, *(part.expand(len(members), *part.shape).clone() for part in repeated)]
         weights, others = parts[: len(self._trained)], parts[len(self._trained) :]
+        received: list[Tensor] = []
+        pulled = [job for job in jobs if job.task.terms.objective.proximal]
+        if any(job.vectors.received is not None for job in pulled):
+            received = self._parts([job.received(common) for job in jobs], len(weights))
+        corrections: list[Tensor] = []
+        if any(job.vectors.correction is not None for job in jobs):
+            zeros = np.zeros(self.model.layout.trainable_size, dtype=np.float32)
+            added = (job.vectors.correction for job in jobs)
+            corrections = self._parts(
+                [zeros if one is None else one for one in added], len(weights)
+            )
         return _Stack(
             members,
             weights,
@@ -206,8 +264,8 @@ class StackedModel:
             others,
             torch.from_numpy(np.concatenate([job.x for job in jobs])).to(device),
             torch.from_numpy(np.concatenate([job.y for job in jobs])).to(device),
-            self._received(jobs, common),
-            self._corrections(jobs),
+            received,
+            corrections,
             [torch.zeros_like(w) for w in weights for _ in range(self.rule.optimiser.vectors)],
         )
 
@@ -239,11 +297,11 @@ class StackedModel:
         task = LocalWork(Terms(0, 0), epochs=1, learning_rate=0.0)
         x, y = self.measures.task.blank(_PROBE_SAMPLES, tuple(shape))
         job = TrainingJob(task, x, y, np.random.default_rng(0))
-        client = StackedClient(0, job, math.nan, iter(()), batch=np.arange(_PROBE_SAMPLES))
+        client = _StackedClient(0, job, math.nan, iter(()), batch=np.arange(_PROBE_SAMPLES))
         stack = self.start([client])
         weights = [part.detach().requires_grad_() for part in stack.weights]
         state = [*weights, *stack.others]
-        saved = saved_bytes(lambda: self._losses(stack, weights, stack.others), state)
+        saved = _saved_bytes(lambda: self._losses(stack, weights, stack.others), state)
         vectors = (4 if self.momentum else 3) + self.rule.optimiser.vectors
         trained = vectors * sum(part.nbytes for part in weights)
         others = 2 * sum(part.nbytes for part in stack.others)
@@ -263,14 +321,10 @@ class StackedModel:
         samples = stack.samples.index_select(0, chosen.flatten())
         samples = samples.view(*chosen.shape, *samples.shape[1:])
         losses: Tensor = vmap(self._loss)(weights, others, samples, stack.labels[chosen])
-        return losses * self._weights(stack, losses.detach(), shares)
-
-    def _weights(self, stack: _Stack, losses: Tensor, shares: Tensor) -> Tensor:
-        """Return the weight of every sample's gradient, in the scale of the precision."""
         tasks = [member.job.task for member in stack.members]
         if any(transforms(task) for task in tasks):
-            shares = sample_weights(losses, shares, tasks)
-        return shares * self.precision.loss_scale
+            shares = sample_weights(losses.detach(), shares, tasks)
+        return losses * (shares * self.precision.loss_scale)
 
     def _loss(
         self, weights: list[Tensor], others: list[Tensor], samples: Tensor, labels: Tensor
@@ -281,7 +335,7 @@ class StackedModel:
             outputs: Tensor = functional_call(self.model.module, tensors, (samples,))
         return self.measures.losses(outputs.float(), labels)
 
-    def _mini_batches(self, members: Sequence[StackedClient]) -> tuple[Tensor, Tensor]:
+    def _mini_batches(self, members: Sequence[_StackedClient]) -> tuple[Tensor, Tensor]:
         """Return which samples each member takes, and the weight of their losses.
 
         Smaller mini-batches are filled up with their own first sample at weight 0.
@@ -322,22 +376,6 @@ class StackedModel:
             memory = stack.memory[number * vectors : (number + 1) * vectors]
             self.rule.step(weights, step, memory, steps, rates.view(per_client))
 
-    def _received(self, jobs: Sequence[TrainingJob], common: Params) -> list[Tensor]:
-        pulls = (job.task.terms.objective.proximal for job in jobs)
-        own = (job.vectors.received is not None for job in jobs)
-        if not any(pull and apart for pull, apart in zip(pulls, own, strict=True)):
-            return []
-        return self._parts([job.received(common) for job in jobs], len(self._trained))
-
-    def _corrections(self, jobs: Sequence[TrainingJob]) -> list[Tensor]:
-        corrections = [job.vectors.correction for job in jobs]
-        if all(one is None for one in corrections):
-            return []
-        zeros = np.zeros(self.model.layout.trainable_size, dtype=np.float32)
-        return self._parts(
-            [zeros if one is None else one for one in corrections], len(self._trained)
-        )
-
     def _parts(self, vectors: Sequence[Params], count: int | None = None) -> list[Tensor]:
         """Return the first parts of flat vectors of the layout, a row per vector."""
         layout, rows = self.model.layout, torch.from_numpy(np.stack(vectors))
@@ -349,12 +387,8 @@ class StackedModel:
             for shape, end in zip(shapes, ends, strict=True)
         ]
 
-    def _repeated(self, name: str, count: int) -> Tensor:
-        tensor = self._tensors[name]
-        return tensor.expand(count, *tensor.shape).clone()
 
-
-# A trial that tells whether a model can be stacked: the same steps, one after the other.
+# A trial of whether a model can be stacked: the same steps, one after the other.
 
 _TRIAL_BATCH_SIZE = 3
 """The mini-batch of the trial that compares a stack with training one after the other."""
@@ -366,7 +400,7 @@ Beside the kinks of a deep net, rounding alone can make a hundredth of it.
 """
 
 
-def trial_jobs(task: Task, shape: tuple[int, ...]) -> list[TrainingJob]:
+def _trial_jobs(task: Task, shape: tuple[int, ...]) -> list[TrainingJob]:
     """Return a step of two clients, of which the second has a smaller mini-batch."""
     rng = np.random.default_rng(0)
     jobs = []
@@ -379,7 +413,7 @@ def trial_jobs(task: Task, shape: tuple[int, ...]) -> list[TrainingJob]:
     return jobs
 
 
-def why_different(
+def _why_different(
     trainable: int, received: Params, stacked: Mapping[int, Trained], single: Mapping[int, Trained]
 ) -> str:
     """Return why the clients of a trial differ from those trained alone, empty if they do not."""
@@ -408,7 +442,7 @@ def _first_line(error: Exception | None) -> str:
 
 _Result = tuple[int, Trained]
 
-MOST_STACKED_CLIENTS = 256
+MAX_STACKED_CLIENTS = 256
 """Clients that are trained at once if the memory does not set a lower limit."""
 
 _SAMPLES_EXPECTED = 512
@@ -456,7 +490,7 @@ class StackedTrainer(TorchTrainer):
         momentum: float = 0.0,
         device: str = "cpu",
         precision: Precision = SINGLE_PRECISION,
-        most: int = MOST_STACKED_CLIENTS,
+        most: int = MAX_STACKED_CLIENTS,
         sharing: int = 1,
         measures: Measures = PLAIN_MEASURES,
         rule: UpdateRule = PLAIN_RULE,
@@ -467,9 +501,9 @@ class StackedTrainer(TorchTrainer):
         self._common = self.model.read()
         self._client_bytes = self._sample_bytes = 0
         self._classes = 1
-        if reason := self._why_not():
+        if reason := self._unsupported_reason():
             raise ConfigError(f"the trainer stacked cannot be used: {reason}.")
-        self._stacked = StackedModel(self.model, momentum, precision, measures, rule)
+        self._stacked = _StackedModel(self.model, momentum, precision, measures, rule)
         self._set_mode(training=True)
         self._client_bytes, self._sample_bytes = self._stacked.bytes_per_client(self.shape)
         self.width = self._fitting([])
@@ -510,7 +544,9 @@ class StackedTrainer(TorchTrainer):
         begin = time.monotonic() - stack.seconds
         while len(stack):
             going = [member.draw() for member in stack.members]
-            seconds = self._elapsed(begin, time_limit)
+            if time_limit is not None and self.model.device.type == "cuda":
+                torch.cuda.synchronize(self.model.device)  # else steps would only have been queued
+            seconds = time.monotonic() - begin
             if time_limit is not None and seconds > time_limit:
                 yield from _failed(stack, seconds, TooSlow())
                 return
@@ -519,30 +555,31 @@ class StackedTrainer(TorchTrainer):
                 stack = stack.rows([row for row, goes in enumerate(going) if goes])
                 continue
             error = self._step(stack)
-            if error is not None and len(stack) > 1:
+            if error is None:
+                continue
+            if len(stack) > 1:
                 self._note(error, len(stack))
                 waiting.extendleft(reversed(stack.halves(time.monotonic() - begin)))
-                return
-            if error is not None:
+            else:
                 yield from _failed(stack, time.monotonic() - begin, error)
-                return
+            return
 
-    def _start(self, members: Sequence[StackedClient]) -> _Stack:
+    def _start(self, members: Sequence[_StackedClient]) -> _Stack:
         """Return a stack of the first members, as many as fit."""
         while True:
             count = self._fitting(members)
             try:
                 return self._stacked.start(members[:count])
             except Exception as error:
-                if count == 1 or not out_of_memory(error):
+                if count == 1 or not _out_of_memory(error):
                     raise
                 self._note(error, count)
 
     def _note(self, error: Exception, clients: int) -> None:
-        """Make later stacks smaller if so many clients did not fit into the memory."""
-        if out_of_memory(error):
+        """Make later stacks smaller if this number of clients did not fit into the memory."""
+        if _out_of_memory(error):
             self._most = clients // 2
-            release_cache(self.model.device)
+            _release_cache(self.model.device)
 
     def _step(self, stack: _Stack) -> Exception | None:
         """Take a step; return what went wrong, without the frames that hold its memory."""
@@ -576,12 +613,7 @@ class StackedTrainer(TorchTrainer):
             self.model.load(self._common)
         return float(np.mean(losses, dtype=np.float64))
 
-    def _elapsed(self, begin: float, time_limit: float | None) -> float:
-        if time_limit is not None and self.model.device.type == "cuda":
-            torch.cuda.synchronize(self.model.device)  # else steps would only have been queued
-        return time.monotonic() - begin
-
-    def _member(self, number: int, job: TrainingJob) -> StackedClient:
+    def _member(self, number: int, job: TrainingJob) -> _StackedClient:
         """Return a client that is ready to train, with its loss if the task wants it."""
         check_job(job, self.model.layout.size, self.model.layout.trainable_size)
         # A wrong label would abort the whole stack, and on a GPU the process.
@@ -597,18 +629,18 @@ class StackedTrainer(TorchTrainer):
         loss = math.nan
         if scores_start(job.task):
             loss = self._loss_of(job.start(self._common), job)
-        return StackedClient(number, job, loss, batches_of(job, self.batch_size))
+        return _StackedClient(number, job, loss, batches_of(job, self.batch_size))
 
-    def _fitting(self, members: Sequence[StackedClient]) -> int:
+    def _fitting(self, members: Sequence[_StackedClient]) -> int:
         """Return how many clients fit into the free memory, at least one."""
         data = max((member.nbytes for member in members), default=0)
         samples = max((len(m.job.y) for m in members), default=_SAMPLES_EXPECTED)
         activations = self._sample_bytes * min(self.batch_size, samples)
         each = max(1, self._client_bytes + activations + data)
-        free = free_bytes(self.model.device) * FREE_MEMORY_SHARE / self._sharing
+        free = free_bytes(self.model.device) * _FREE_MEMORY_SHARE / self._sharing
         return max(1, min(self._most, int(free / each)))
 
-    def _why_not(self) -> str:
+    def _unsupported_reason(self) -> str:
         """Return why the model cannot be stacked, empty if it can; the weights stay as they are.
 
         Two clients of different size are trained in a stack and one after the other.
@@ -616,12 +648,15 @@ class StackedTrainer(TorchTrainer):
         received = self.model.read()
         batch_size, precision = self.batch_size, self.precision
         self.batch_size, self.precision = _TRIAL_BATCH_SIZE, SINGLE_PRECISION
-        self._stacked = StackedModel(
+        self._stacked = _StackedModel(
             self.model, self.momentum, SINGLE_PRECISION, self.measures, self.rule
         )
         try:
-            self._classes = self._logits()
-            jobs = trial_jobs(self.measures.task, self.shape)
+            self._set_mode(training=False)
+            with torch.inference_mode():
+                samples, _ = self.measures.task.blank(_TRIAL_BATCH_SIZE, self.shape)
+                self._classes = int(self.model.module(self._tensor(samples)).shape[-1])
+            jobs = _trial_jobs(self.measures.task, self.shape)
             stacked = dict(self.train_each(received, jobs))
             single = {
                 number: trained._replace(
@@ -634,13 +669,7 @@ class StackedTrainer(TorchTrainer):
         finally:
             self.batch_size, self.precision = batch_size, precision
             self.model.load(received)
-        return why_different(self.model.layout.trainable_size, received, stacked, single)
-
-    def _logits(self) -> int:
-        self._set_mode(training=False)
-        with torch.inference_mode():
-            samples, _ = self.measures.task.blank(_TRIAL_BATCH_SIZE, self.shape)
-            return int(self.model.module(self._tensor(samples)).shape[-1])
+        return _why_different(self.model.layout.trainable_size, received, stacked, single)
 
 
 def _failed(stack: _Stack, seconds: float, error: Exception) -> Iterator[_Result]:

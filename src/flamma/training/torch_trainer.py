@@ -7,7 +7,6 @@ import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
-from typing import Any
 
 import numpy as np
 import torch
@@ -19,8 +18,8 @@ from flamma.models.flat import FlatModel
 from flamma.models.weights import takes_whole_numbers
 from flamma.numerics import total
 from flamma.tasks import PLAIN_MEASURES, Measures, refuse_negative
+from flamma.tasks.base import SampleMarks
 from flamma.training import (
-    BOUND_MARGIN,
     Floats32,
     TooSlow,
     Trained,
@@ -33,11 +32,18 @@ from flamma.training import (
     stream_of,
 )
 from flamma.training.augmentations import Augment, augmented
-from flamma.training.devices import SINGLE_PRECISION, Precision, pick_device, wants_channels_last
+from flamma.training.devices import SINGLE_PRECISION, Precision, pick_device
 from flamma.training.optimisers import PLAIN_RULE, UpdateRule
 from flamma.types import Inputs, LocalWork, Params, Targets
 
-# What a mini-batch minimises: its mean loss, or a function of its samples' losses.
+_BOUND_MARGIN = 0.2
+"""The distance ε from its bound M at which a loss stops to increase its weight, M / ε.
+
+It plays the part of ε in PropFair (Zhang et al., Proportional fairness in federated learning,
+TMLR 2023), where the logarithm is continued by a line: a loss of M or more would have none.
+"""
+
+# The objective of a mini-batch: its mean loss, or a function of its samples' losses.
 
 
 def transforms(task: LocalWork) -> bool:
@@ -45,7 +51,7 @@ def transforms(task: LocalWork) -> bool:
     return task.terms.objective.tilt != 0 or task.terms.objective.bound < math.inf
 
 
-def objective(
+def _objective(
     outputs: Tensor, targets: Tensor, task: LocalWork, measures: Measures = PLAIN_MEASURES
 ) -> Tensor:
     """Return a number whose gradient is that of a task's objective on a mini-batch."""
@@ -64,7 +70,7 @@ def sample_weights(losses: Tensor, shares: Tensor, tasks: Sequence[LocalWork]) -
     A tilt t weights them by the softmax of t times their losses, the gradient of the tilted loss
     (1/t) log mean exp(t ℓ_j) (Li et al., Tilted empirical risk minimization, ICLR 2021). A bound M
     multiplies them by M / (M - ℓ) with their mean loss ℓ, the gradient of -M log(1 - ℓ / M)
-    (PropFair; see :data:`~flamma.training.BOUND_MARGIN`).
+    (PropFair; see :data:`_BOUND_MARGIN`).
 
     Parameters
     ----------
@@ -85,7 +91,7 @@ def sample_weights(losses: Tensor, shares: Tensor, tasks: Sequence[LocalWork]) -
     extreme = torch.where(tilts > 0, real.amax(1, keepdim=True), real.amin(1, keepdim=True))
     powers = torch.where(shares > 0, (tilts * (losses - extreme)).exp(), 0.0)
     tilted = powers / powers.sum(1, keepdim=True)
-    factors = bounds / (bounds - (losses * shares).sum(1, keepdim=True)).clamp(min=BOUND_MARGIN)
+    factors = bounds / (bounds - (losses * shares).sum(1, keepdim=True)).clamp(min=_BOUND_MARGIN)
     weighted = shares * torch.where(bounds < math.inf, factors, 1.0)
     return torch.where(tilts != 0, tilted, weighted)
 
@@ -142,7 +148,7 @@ class _FlatSteps:
 
 
 def clip_rows(parts: Sequence[Tensor], longest: float) -> None:
-    """Scale the gradients of stacked clients down to the largest norm, each by itself, in place.
+    """Scale the gradients of stacked clients down to the largest norm, separately and in place.
 
     Parameters
     ----------
@@ -151,18 +157,14 @@ def clip_rows(parts: Sequence[Tensor], longest: float) -> None:
     longest : float
         The largest norm over all parts of a client.
     """
-    precise = _precise(parts[0])
+    # No square of a float32 overflows in double precision, which Apple's GPUs do not have.
+    precise = torch.float32 if parts[0].device.type == "mps" else torch.float64
     norms = torch.stack(
         [torch.linalg.vector_norm(p.flatten(1), dim=1, dtype=precise) for p in parts]
     )
     factors = (longest / torch.linalg.vector_norm(norms, dim=0)).clamp(max=1.0).float()
     for part in parts:
         part.mul_(factors.view(-1, *[1] * (part.dim() - 1)))
-
-
-def _precise(tensor: Tensor) -> torch.dtype:
-    # No square of a float32 overflows in double precision, which Apple's GPUs do not have.
-    return torch.float32 if tensor.device.type == "mps" else torch.float64
 
 
 SAMPLES_SCORED_AT_ONCE = 512
@@ -238,7 +240,7 @@ class TorchTrainer:
         self.rule = rule
         self.augment = augment
         self._training = model.module.train().training
-        self._channels_last = wants_channels_last(model.module)
+        self._channels_last = _wants_channels_last(model.module)
 
     def train(
         self,
@@ -261,15 +263,10 @@ class TorchTrainer:
             Epochs or mini-batches, step size, proximal weight, and whether the loss is wanted
             (it is NaN otherwise).
         rng : numpy.random.Generator
-            Shuffles the samples anew for every epoch; random layers (dropout) use a stream
+            Shuffles the samples in every epoch; random layers (dropout) use a stream
             spawned from it.
         deadline : float, optional
             A value of :func:`time.monotonic`, checked between mini-batches.
-
-        Raises
-        ------
-        TooSlow
-            If the deadline passed.
         """
         job = TrainingJob(task, x, y, rng)
         loss = self._load(params, job)
@@ -323,7 +320,7 @@ class TorchTrainer:
                 with self.precision.autocast(model.device):
                     outputs = module(self._images(rows))
                 wanted = targets.index_select(0, batch)
-                loss_now = objective(outputs.float(), wanted, task, self.measures)
+                loss_now = _objective(outputs.float(), wanted, task, self.measures)
                 torch.autograd.backward(loss_now if scale == 1 else loss_now * scale)
                 steps.clip()
                 if added is not None:
@@ -353,12 +350,12 @@ class TorchTrainer:
                 done = Trained(None, seconds=time.monotonic() - begin, error=error)
             yield number, done
 
-    def predict(self, params: Params, x: Inputs, y: Targets) -> tuple[Floats32, NDArray[Any]]:
+    def predict(self, params: Params, x: Inputs, y: Targets) -> tuple[Floats32, SampleMarks]:
         """Return each sample's loss under the given weights, and its mark for the metric."""
         self.model.load(params)
         return self.score_loaded(x, y)
 
-    def score_loaded(self, x: Inputs, y: Targets) -> tuple[Floats32, NDArray[Any]]:
+    def score_loaded(self, x: Inputs, y: Targets) -> tuple[Floats32, SampleMarks]:
         """Do what :meth:`predict` does, with the weights that the model has now."""
         measures, metric = self.measures, self.measures.metric
         losses = np.empty(len(y), dtype=np.float32)
@@ -414,7 +411,7 @@ class TorchTrainer:
             self._takes_whole_numbers = takes_whole_numbers(self.model.module, self._tensor(x[:1]))
         return x if self._takes_whole_numbers else x.astype(np.float32)
 
-    def _tensor(self, array: NDArray[Any]) -> Tensor:
+    def _tensor(self, array: NDArray[np.generic]) -> Tensor:
         # torch has no read-only tensors and warns of read-only arrays.
         tensor = torch.from_numpy(array if array.flags.writeable else array.copy())
         return tensor.to(self.model.device)
@@ -456,13 +453,8 @@ def tried(measures: Measures, model: FlatModel, x: Inputs, y: Targets) -> Measur
         Its model, whose weights stay as they are.
     x, y : arrays
         Some samples; zeros are tried where there are none.
-
-    Raises
-    ------
-    ConfigError
-        If the model cannot take the samples, or its outputs do not suit the loss or the metric.
     """
-    if measures.metric.marks_right and not measures.why_not_lanes():
+    if measures.metric.marks_right and not measures.unsupported_reason():
         return measures
     samples = (x[:_TRIAL_SAMPLES], y[:_TRIAL_SAMPLES])
     if not len(x):
@@ -486,3 +478,16 @@ def tried(measures: Measures, model: FlatModel, x: Inputs, y: Targets) -> Measur
     if not metric.takes_outputs:
         return measures
     return replace(measures, metric=replace(metric, mark_shape=tuple(marks.shape[1:])))
+
+
+def _wants_channels_last(module: nn.Module) -> bool:
+    """Return whether to store images with their channels last.
+
+    That makes convolution and pooling much faster on CPUs, LeNet-5 as a whole by a third or more,
+    and group norm slower. Modules of other packages may rely on the usual order (by ``view``), so
+    they keep it.
+    """
+    parts = list(module.modules())
+    known = all(type(part).__module__.startswith(("torch.nn.", "flamma.")) for part in parts)
+    convolves = any(isinstance(part, nn.Conv2d) for part in parts)
+    return known and convolves and not any(isinstance(part, nn.GroupNorm) for part in parts)

@@ -34,7 +34,7 @@ from flamma.engines.flower.payload import (
 from flamma.engines.flower.site_agreement import read_labels
 from flamma.game.model import LARGEST_COST, MAX_EPOCHS, SMALLEST_COST
 from flamma.tasks import TASKS
-from flamma.tasks.base import MOST_CLASSES, ClientMetric
+from flamma.tasks.base import MAX_CLASSES, ClientMetric
 from flamma.tasks.supervised import ACCURACY
 from flamma.types import MOST_SAMPLES, Params, Terms, Update
 
@@ -112,7 +112,7 @@ def read_order(content: RecordDict) -> OrderContent:
 
 
 def _check_order(order: Order) -> None:
-    if not 0 <= order.classes <= MOST_CLASSES:
+    if not 0 <= order.classes <= MAX_CLASSES:
         raise MessageError(f"the order is for {order.classes} classes")
     if not _RUN_DIGITS.fullmatch(order.run):
         raise MessageError("the order is of a run that is not named by hexadecimal digits")
@@ -155,7 +155,7 @@ def read_profile(content: RecordDict) -> SiteProfile:
     for name, value, least, most in (
         ("samples", profile.samples, 1, MOST_SAMPLES),
         ("held-out samples", profile.held_out, 0, MOST_SAMPLES),
-        ("classes", profile.classes, 1, MOST_CLASSES),
+        ("classes", profile.classes, 1, MAX_CLASSES),
     ):
         if not least <= value <= most:
             raise MessageError(f"it says that it has {value} {name}")

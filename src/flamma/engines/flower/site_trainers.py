@@ -42,7 +42,7 @@ def site_torch_trainer(text: str, shape: tuple[int, ...], classes: int, task: st
     import torch
 
     from flamma.models.flat import FlatModel
-    from flamma.training.config import TrainerSettings, torch_trainer
+    from flamma.training.config import TRAINERS, TrainerSettings
     from flamma.training.devices import pick_device
 
     torch.set_num_threads(1)  # more threads would sum up in another order
@@ -58,7 +58,7 @@ def site_torch_trainer(text: str, shape: tuple[int, ...], classes: int, task: st
         rule=training.rule,
         augment=augmentation_of(training.augmentation),
     )
-    return torch_trainer(model, wanted)
+    return TRAINERS["torch"](model, wanted)
 
 
 @lru_cache(maxsize=1)

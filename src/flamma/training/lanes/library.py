@@ -16,10 +16,10 @@ from flamma.io import quoted
 INSTRUCTION_SETS = ("portable", "avx2", "avx512")
 """The instruction sets, in the kernels' order. All of them give the same bits."""
 
-CHOICE = "FLAMMA_LANES"
+_CHOICE = "FLAMMA_LANES"
 """The environment variable that names the instruction set to use instead of the fastest."""
 
-INTERFACE = 9
+_INTERFACE = 9
 """The version of the kernels' functions that :func:`declare` describes."""
 
 WRONG_SAMPLE = -4
@@ -52,10 +52,10 @@ NEEDS_ORDER, FINISHED, LATE = 2, 3, 4
 
 def available() -> bool:
     """Return whether the kernels are compiled and can be loaded."""
-    return not why_not()
+    return not unavailable_reason()
 
 
-def why_not() -> str:
+def unavailable_reason() -> str:
     """Return why the kernels cannot be used, empty if they can."""
     try:
         library()
@@ -73,21 +73,15 @@ def compiled_file() -> Path | None:
 
 @cache
 def library() -> ctypes.CDLL:
-    """Return the loaded kernels.
-
-    Raises
-    ------
-    FlammaError
-        If they were not compiled or cannot be loaded.
-    """
+    """Return the loaded kernels."""
     found = compiled_file()
     if found is None:
         raise FlammaError(
             "training in lanes was not compiled: install the package where there is a C++ compiler."
         )
     try:
-        kernels = declare(ctypes.CDLL(str(found)))
-        if kernels.lanes_interface() != INTERFACE:
+        kernels = _declare(ctypes.CDLL(str(found)))
+        if kernels.lanes_interface() != _INTERFACE:
             raise OSError(f"{found.name} has interface {kernels.lanes_interface()}")
         return kernels
     except (OSError, AttributeError) as error:
@@ -97,7 +91,7 @@ def library() -> ctypes.CDLL:
         ) from error
 
 
-def declare(kernels: ctypes.CDLL) -> ctypes.CDLL:
+def _declare(kernels: ctypes.CDLL) -> ctypes.CDLL:
     """Declare the types of the functions to ctypes."""
     trainer, array, count = ctypes.c_void_p, ctypes.c_void_p, ctypes.c_int64
     number, real = ctypes.c_int, ctypes.c_double
@@ -123,13 +117,7 @@ def declare(kernels: ctypes.CDLL) -> ctypes.CDLL:
 
 
 def accepted(status: int) -> int:
-    """Return what a function of the kernels returned.
-
-    Raises
-    ------
-    FlammaError
-        If it refused its arguments.
-    """
+    """Return the status of a function of the kernels, or raise an error if it refused."""
     if status < 0:
         raise refusal(status)
     return status
@@ -153,18 +141,12 @@ def instruction_sets() -> tuple[str, ...]:
 
 
 def chosen_set() -> str:
-    """Return the instruction set that ``FLAMMA_LANES`` names, by default the widest.
-
-    Raises
-    ------
-    FlammaError
-        If there is none of that name, or the processor does not have it.
-    """
+    """Return the instruction set that ``FLAMMA_LANES`` names, by default the widest."""
     usable = instruction_sets()
-    chosen = os.environ.get(CHOICE, "") or usable[-1]
+    chosen = os.environ.get(_CHOICE, "") or usable[-1]
     if chosen not in usable:
         raise FlammaError(
-            f"{CHOICE} is {quoted(chosen)}, which this processor cannot use: "
+            f"{_CHOICE} is {quoted(chosen)}, which this processor cannot use: "
             f"unset it or set it to one of {', '.join(usable)}."
         )
     return chosen

@@ -11,10 +11,10 @@ from torch import nn
 from flamma.models.modules import Block
 from flamma.types import Ints
 
-CONV, MAX_POOL, AVG_POOL, RELU, TANH, LINEAR, BARE_CONV, GROUP_NORM, RECALL = range(1, 10)
+_CONV, _MAX_POOL, _AVG_POOL, _RELU, _TANH, _LINEAR, _BARE_CONV, _GROUP_NORM, _RECALL = range(1, 10)
 """The kinds of operation, as the kernels number them."""
 
-TRAINED = {CONV, LINEAR, BARE_CONV, GROUP_NORM}
+_TRAINED = {_CONV, _LINEAR, _BARE_CONV, _GROUP_NORM}
 """The kinds that have parameters."""
 
 _WORDS_PER_OPERATION = 8
@@ -59,9 +59,11 @@ def _plan(model: nn.Module, shape: tuple[int, ...]) -> Ints:
         raise _UnsupportedError(f"only Sequential is supported, not {type(model).__name__}")
     walk = _Walk(shape)
     walk.follow(model)
-    if TRAINED.isdisjoint(operation[0] for operation in walk.operations):
+    if _TRAINED.isdisjoint(operation[0] for operation in walk.operations):
         raise _UnsupportedError("there is nothing to train")
-    _check_sharing(model)
+    every = [name for name, _ in model.named_parameters(remove_duplicate=False)]
+    if len(every) != len(list(model.parameters())):
+        raise _UnsupportedError("shared parameters are not supported")
     if len(walk.shape) != 1:
         raise _UnsupportedError(f"the output must be one number per class, not {walk.shape}")
     if len(walk.first) not in (1, 3):
@@ -84,23 +86,24 @@ class _Walk:
 
     def follow(self, module: nn.Module) -> None:
         """Add the operations of a module."""
-        _check_module(module)
+        hooks = (module._forward_hooks, module._forward_pre_hooks, module._backward_hooks)
+        if any(hooks) or module._backward_pre_hooks:
+            raise _UnsupportedError("hooks are not supported")
+        if not all(parameter.requires_grad for parameter in module.parameters(recurse=False)):
+            raise _UnsupportedError("frozen parameters are not supported")
         if type(module) is nn.Sequential:
             for part in module:
                 self.follow(part)
         elif type(module) is Block:
             self._follow_block(module)
         elif type(module) is nn.Flatten:
-            self._flatten(module)
+            if (module.start_dim, module.end_dim) != (1, -1):
+                raise _UnsupportedError("Flatten of some dimensions only is not supported")
+            self.shape = (math.prod(self.shape),)
+            self.first = self.first if self.operations else self.shape
         elif type(module) is not nn.Identity:
             operation, self.shape = _operation(module, self.shape)
             self._add(operation)
-
-    def _flatten(self, module: nn.Flatten) -> None:
-        if (module.start_dim, module.end_dim) != (1, -1):
-            raise _UnsupportedError("Flatten of some dimensions only is not supported")
-        self.shape = (math.prod(self.shape),)
-        self.first = self.first if self.operations else self.shape
 
     def _follow_block(self, block: Block) -> None:
         """Add both paths, the last norm of which adds the other path."""
@@ -109,44 +112,32 @@ class _Walk:
         joined = start
         if type(block.shortcut) is not nn.Identity:
             joined, path = len(self.operations), self.shape
-            self.operations.append([RECALL, start])
+            self.operations.append([_RECALL, start])
             self.shape = shape
             self.follow(block.shortcut)
             shape, self.shape = self.shape, path
         last = self.operations[-1]
-        if last[0] != GROUP_NORM or last[3:] != [0, 0] or shape != self.shape or not joined:
+        if last[0] != _GROUP_NORM or last[3:] != [0, 0] or shape != self.shape or not joined:
             raise _UnsupportedError("a residual block of this kind is not supported")
         last[3:] = [1, joined]
 
     def _add(self, operation: _Operation) -> None:
         """Add an operation, or merge it with the one before."""
         before = self.operations[-1] if self.operations else [0]
-        activates = operation[0] in (RELU, TANH)
-        if operation[0] == MAX_POOL and before == [RELU]:
+        activates = operation[0] in (_RELU, _TANH)
+        if operation[0] == _MAX_POOL and before == [_RELU]:
             # They commute, and the pooled image is smaller.
             self.operations.pop()
             operation = [*operation[:5], 1]
-        elif activates and (before[0] in (RELU, TANH) or (before[0] == GROUP_NORM and before[3])):
+        elif activates and (
+            before[0] in (_RELU, _TANH) or (before[0] == _GROUP_NORM and before[3])
+        ):
             # Activations work in place, so the first one's values would be lost.
             raise _UnsupportedError("two activations in a row are not supported")
-        elif operation == [RELU] and before[0] == GROUP_NORM:
+        elif operation == [_RELU] and before[0] == _GROUP_NORM:
             before[3] = 1
             return
         self.operations.append(operation)
-
-
-def _check_module(module: nn.Module) -> None:
-    hooks = (module._forward_hooks, module._forward_pre_hooks, module._backward_hooks)
-    if any(hooks) or module._backward_pre_hooks:
-        raise _UnsupportedError("hooks are not supported")
-    if not all(parameter.requires_grad for parameter in module.parameters(recurse=False)):
-        raise _UnsupportedError("frozen parameters are not supported")
-
-
-def _check_sharing(model: nn.Module) -> None:
-    every = [name for name, _ in model.named_parameters(remove_duplicate=False)]
-    if len(every) != len(list(model.parameters())):
-        raise _UnsupportedError("shared parameters are not supported")
 
 
 def _operation(module: nn.Module, shape: tuple[int, ...]) -> tuple[_Operation, tuple[int, ...]]:
@@ -157,7 +148,9 @@ def _operation(module: nn.Module, shape: tuple[int, ...]) -> tuple[_Operation, t
         assert isinstance(module, nn.MaxPool2d | nn.AvgPool2d)
         return _pooling(module, shape)
     if type(module) is nn.AdaptiveAvgPool2d:
-        return _global_pooling(module, shape)
+        if module.output_size not in (1, (1, 1)) or len(shape) != 3:
+            raise _UnsupportedError("AdaptiveAvgPool2d to more than one pixel is not supported")
+        return [_AVG_POOL, *shape[1:], *shape[1:], 0], (shape[0], 1, 1)
     if type(module) is nn.GroupNorm:
         return _group_norm(module, shape)
     if type(module) is nn.Linear:
@@ -165,11 +158,11 @@ def _operation(module: nn.Module, shape: tuple[int, ...]) -> tuple[_Operation, t
             raise _UnsupportedError("Linear without bias is not supported")
         if shape != (module.in_features,):
             raise _UnsupportedError(f"Linear needs {module.in_features} features, not {shape}")
-        return [LINEAR, module.out_features], (module.out_features,)
+        return [_LINEAR, module.out_features], (module.out_features,)
     if type(module) is nn.ReLU:
-        return [RELU], shape
+        return [_RELU], shape
     if type(module) is nn.Tanh:
-        return [TANH], shape
+        return [_TANH], shape
     raise _UnsupportedError(f"{type(module).__name__} is not supported")
 
 
@@ -196,7 +189,7 @@ def _convolution(module: nn.Conv2d, shape: tuple[int, ...]) -> tuple[_Operation,
     if padding[0] >= kernel[0] or padding[1] >= kernel[1]:
         raise _UnsupportedError("Conv2d with padding as wide as its kernel is not supported")
     sizes, after = [module.out_channels, *kernel, *padding], (module.out_channels, height, width)
-    return ([BARE_CONV, *sizes, *stride] if module.bias is None else [CONV, *sizes]), after
+    return ([_BARE_CONV, *sizes, *stride] if module.bias is None else [_CONV, *sizes]), after
 
 
 def _group_norm(module: nn.GroupNorm, shape: tuple[int, ...]) -> tuple[_Operation, tuple[int, ...]]:
@@ -207,15 +200,7 @@ def _group_norm(module: nn.GroupNorm, shape: tuple[int, ...]) -> tuple[_Operatio
     epsilon = np.float32(module.eps)
     if not 0 < epsilon < np.inf:
         raise _UnsupportedError(f"GroupNorm with eps={module.eps} is not supported")
-    return [GROUP_NORM, module.num_groups, int(epsilon.view(np.uint32)), 0, 0], shape
-
-
-def _global_pooling(
-    module: nn.AdaptiveAvgPool2d, shape: tuple[int, ...]
-) -> tuple[_Operation, tuple[int, ...]]:
-    if module.output_size not in (1, (1, 1)) or len(shape) != 3:
-        raise _UnsupportedError("AdaptiveAvgPool2d to more than one pixel is not supported")
-    return [AVG_POOL, *shape[1:], *shape[1:], 0], (shape[0], 1, 1)
+    return [_GROUP_NORM, module.num_groups, int(epsilon.view(np.uint32)), 0, 0], shape
 
 
 def _pooling(
@@ -240,7 +225,7 @@ def _pooling(
         (size - taps) // step + 1
         for size, taps, step in zip(shape[1:], kernel, stride, strict=True)
     )
-    kind = MAX_POOL if isinstance(module, nn.MaxPool2d) else AVG_POOL
+    kind = _MAX_POOL if isinstance(module, nn.MaxPool2d) else _AVG_POOL
     return [kind, *kernel, *stride, 0], (shape[0], height, width)
 
 

@@ -7,7 +7,7 @@ import math
 import weakref
 from collections.abc import Callable, Iterator, Sequence
 from functools import cache
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING
 
 import numpy as np
 from numpy.typing import NDArray
@@ -53,14 +53,14 @@ if TYPE_CHECKING:
 #
 # Where samples are augmented, a piece is an epoch, and is drawn when the client has its turn.
 
-ORDER_PIECE = 2**14
+_ORDER_PIECE = 2**14
 """Samples of a client's mini-batches that are drawn at a time, or one epoch if that is more."""
 
-TRIED_KEY, TRIED_SAMPLES, TRIED_EPOCHS = StreamKey(1, 2, 3, 4), 11, 3
+_TRIED_KEY, _TRIED_SAMPLES, _TRIED_EPOCHS = StreamKey(1, 2, 3, 4), 11, 3
 """Orders that the kernels and numpy must agree on before the kernels draw any."""
 
 
-def samples_to_train(job: TrainingJob, batch_size: int) -> int:
+def _samples_to_train(job: TrainingJob, batch_size: int) -> int:
     """Return how many samples all mini-batches of a job have together."""
     samples = int(job.y.size)
     epoch = -(-samples // batch_size)
@@ -69,7 +69,7 @@ def samples_to_train(job: TrainingJob, batch_size: int) -> int:
     return whole * samples + rest * batch_size
 
 
-class Orders:
+class _Orders:
     """Gives every job of a table its mini-batches, and keeps the memory that they are in.
 
     Parameters
@@ -80,8 +80,10 @@ class Orders:
         The same jobs.
     lengths : sequence of int
         How many samples each has to train.
-    changes : Augmenting, optional
-        How samples are augmented.
+    batch_size : int
+        The samples that are augmented at once.
+    augment : callable, optional
+        Changes samples at random.
     """
 
     def __init__(
@@ -89,24 +91,25 @@ class Orders:
         table: NDArray[np.void],
         jobs: Sequence[TrainingJob],
         lengths: Sequence[int],
-        changes: Augmenting | None = None,
+        batch_size: int,
+        augment: Augment | None = None,
     ) -> None:
         self.errors: dict[int, Exception] = {}
         self._table = table
         self._pieces: dict[int, _Pieces] = {}
         self._drawn: dict[int, _Drawn] = {}
-        if changes is not None:
+        if augment is not None:
             for place, (job, length) in enumerate(zip(jobs, lengths, strict=True)):
-                self._pieces[place] = _AugmentedPieces(job, length, changes)
+                self._pieces[place] = _AugmentedPieces(job, length, augment, batch_size)
                 table["more"][place] = length > 0
             return
-        together: list[int] = []
-        kernels_draw = agree_with_numpy()
+        together: dict[int, StreamKey] = {}
+        kernels_draw = _agree_with_numpy()
         for place, (job, length) in enumerate(zip(jobs, lengths, strict=True)):
             key = job.rng
-            small = isinstance(key, StreamKey) and key.is_short and length <= ORDER_PIECE
-            if small and kernels_draw:
-                together.append(place)
+            small = kernels_draw and length <= _ORDER_PIECE
+            if small and isinstance(key, StreamKey) and key.is_short:
+                together[place] = key
             else:
                 self._pieces[place] = _Pieces(stream_of(job), int(job.y.size), length)
                 self.give(place)
@@ -132,13 +135,14 @@ class Orders:
         self._pieces.pop(place, None)
 
     def _give_together(
-        self, places: list[int], jobs: Sequence[TrainingJob], lengths: Sequence[int]
+        self, keys: dict[int, StreamKey], jobs: Sequence[TrainingJob], lengths: Sequence[int]
     ) -> Ints:
         """Give some jobs all their mini-batches; return the memory that they are in."""
+        places = list(keys)
         samples = np.array([jobs[place].y.size for place in places], dtype=np.int64)
         left = np.array([lengths[place] for place in places], dtype=np.int64)
         epochs = -(-left // np.maximum(samples, 1))
-        orders = drawn_orders([_key(jobs[place]) for place in places], samples, epochs)
+        orders = _drawn_orders([*keys.values()], samples, epochs)
         ends = np.cumsum(samples * epochs)
         begins = (ends - samples * epochs) * orders.itemsize
         self._table["order"][places] = begins.astype(np.uintp) + np.uintp(orders.ctypes.data)
@@ -146,18 +150,8 @@ class Orders:
         return orders
 
 
-class _Drawn(NamedTuple):
-    """A piece of an order, and what all samples look like in it where they are augmented."""
-
-    order: Ints
-    shown: Floats32 | None = None
-
-
-class Augmenting(NamedTuple):
-    """How samples are augmented: by what, and how many at once."""
-
-    augment: Augment
-    batch_size: int
+_Drawn = tuple[Ints, Floats32 | None]
+"""A piece of an order, and the augmented samples in it where they are augmented."""
 
 
 class _Pieces:
@@ -170,7 +164,7 @@ class _Pieces:
 
     def next(self) -> _Drawn:
         """Return the samples of the next mini-batches; none if all were drawn."""
-        return _Drawn(self.order(max(self.samples, ORDER_PIECE)))
+        return self.order(max(self.samples, _ORDER_PIECE)), None
 
     def order(self, most: int) -> Ints:
         """Return the next samples in their order, whole epochs of them but for the last."""
@@ -185,24 +179,24 @@ class _Pieces:
 
 
 class _AugmentedPieces(_Pieces):
-    """Draws them one epoch at a time, and what the samples look like in it."""
+    """Draws them one epoch at a time, with the augmented samples."""
 
-    def __init__(self, job: TrainingJob, left: int, changes: Augmenting) -> None:
+    def __init__(self, job: TrainingJob, left: int, augment: Augment, batch_size: int) -> None:
         self.noise = augmentation_stream(job)
         super().__init__(stream_of(job), int(job.y.size), left)
         self.x = job.x
-        self.changes = changes
+        self.augment, self.batch_size = augment, batch_size
 
     def next(self) -> _Drawn:
-        order, size = self.order(self.samples), self.changes.batch_size
+        order, size = self.order(self.samples), self.batch_size
         shown = np.empty_like(self.x)
         for start in range(0, order.size, size):
             chosen = order[start : start + size]
-            shown[chosen] = augmented(self.changes.augment, self.x[chosen], self.noise)
-        return _Drawn(order, shown)
+            shown[chosen] = augmented(self.augment, self.x[chosen], self.noise)
+        return order, shown
 
 
-def drawn_orders(keys: Sequence[StreamKey], samples: Ints, epochs: Ints) -> Ints:
+def _drawn_orders(keys: Sequence[StreamKey], samples: Ints, epochs: Ints) -> Ints:
     """Return the shuffled epochs of several clients, one after the other, as numpy draws them.
 
     Parameters
@@ -220,18 +214,13 @@ def drawn_orders(keys: Sequence[StreamKey], samples: Ints, epochs: Ints) -> Ints
 
 
 @cache
-def agree_with_numpy() -> bool:
+def _agree_with_numpy() -> bool:
     """Return whether the kernels draw what numpy does, which may change its generators some day."""
-    samples, epochs = np.array([TRIED_SAMPLES]), np.array([TRIED_EPOCHS])
-    drawn = drawn_orders([TRIED_KEY], samples, epochs)
-    rng = TRIED_KEY.generator()
-    expected = [rng.permutation(TRIED_SAMPLES) for _ in range(TRIED_EPOCHS)]
+    samples, epochs = np.array([_TRIED_SAMPLES]), np.array([_TRIED_EPOCHS])
+    drawn = _drawn_orders([_TRIED_KEY], samples, epochs)
+    rng = _TRIED_KEY.generator()
+    expected = [rng.permutation(_TRIED_SAMPLES) for _ in range(_TRIED_EPOCHS)]
     return np.array_equal(drawn, np.concatenate(expected))
-
-
-def _key(job: TrainingJob) -> StreamKey:
-    assert isinstance(job.rng, StreamKey)
-    return job.rng
 
 
 _SECONDS_PER_CALL = 0.1
@@ -295,7 +284,20 @@ class LanesTrainer:
         check_sgd(batch_size, momentum)
         if not rule.is_sgd:
             raise FlammaError("lanes train with sgd only: use another trainer.")
-        plan = _checked_plan(model if isinstance(model, np.ndarray) else _plan(model, shape), shape)
+        if isinstance(model, np.ndarray):
+            plan = model
+        else:
+            from flamma.training.lanes.plan import plan_of
+
+            found, reason = plan_of(model, shape)
+            if found is None:
+                raise FlammaError(f"the model cannot be trained in lanes: {reason}; use torch.")
+            plan = found
+        if plan.ndim != 1 or plan.dtype != np.int64 or plan.size < _WORDS_OF_HEADER:
+            raise FlammaError("a plan is a list of 64-bit whole numbers; make it with plan_of.")
+        if math.prod(plan[:3].tolist()) != math.prod(shape):
+            raise FlammaError(f"the plan is not for samples of shape {tuple(shape)}.")
+        plan = np.ascontiguousarray(plan)  # the kernels check its numbers themselves
         self._kernels = kernels = library()
         self.instructions = chosen_set() if instructions is None else instructions
         if self.instructions not in instruction_sets():
@@ -307,7 +309,7 @@ class LanesTrainer:
         self.momentum = momentum
         self.rule = rule
         self._mark = mark
-        self._changes = None if augment is None else Augmenting(augment, batch_size)
+        self._augment = augment
         self._classes = int(plan[3])
         made = ctypes.c_void_p()
         sizes = (plan.ctypes.data, plan.size, batch_size, memory_of_machine())
@@ -355,12 +357,15 @@ class LanesTrainer:
             except FlammaError as error:
                 yield number, Trained(None, error=error)
             else:
-                able.append((number, laid, samples_to_train(laid, self.batch_size)))
+                able.append((number, laid, _samples_to_train(laid, self.batch_size)))
         able.sort(key=lambda entry: -entry[2])
         numbers, ready = [entry[0] for entry in able], [entry[1] for entry in able]
-        trained = self._rows_for(len(able))
+        if len(self._rows) < len(able):  # the memory is reused, for new memory takes long
+            self._rows = np.empty((len(able), self.size), dtype=np.float32)
+        trained = self._rows[: len(able)]
         table = self._table(ready, trained)
-        orders = Orders(table, ready, [entry[2] for entry in able], self._changes)
+        lengths = [entry[2] for entry in able]
+        orders = _Orders(table, ready, lengths, self.batch_size, self._augment)
         vector = (params.ctypes.data, params.size)
         accepted(self._kernels.lanes_begin(self._trainer, *vector, table.ctypes.data, table.size))
         try:
@@ -369,17 +374,11 @@ class LanesTrainer:
         finally:
             self._kernels.lanes_end(self._trainer)
 
-    def _rows_for(self, count: int) -> NDArray[np.float32]:
-        """Return memory for so many models, the same again and again: new memory takes long."""
-        if len(self._rows) < count:
-            self._rows = np.empty((count, self.size), dtype=np.float32)
-        return self._rows[:count]
-
     def _results(
         self,
         table: NDArray[np.void],
         trained: NDArray[np.float32],
-        orders: Orders,
+        orders: _Orders,
         time_limit: float | None,
     ) -> Iterator[tuple[int, Trained]]:
         """Run the kernels until every job of the table is done."""
@@ -399,13 +398,11 @@ class LanesTrainer:
                     yield place, Trained(None, loss, seconds, error)
                 elif state == FINISHED:
                     yield place, Trained(trained[place], loss, seconds)
+                elif state == LATE:
+                    yield place, Trained(None, loss, seconds, TooSlow())
                 else:
-                    yield place, Trained(None, loss, seconds, self._error(state))
-
-    def _error(self, state: int) -> Exception:
-        if state == LATE:
-            return TooSlow()
-        return self._wrong_labels() if state == WRONG_SAMPLE else refusal(state)
+                    error = self._wrong_labels() if state == WRONG_SAMPLE else refusal(state)
+                    yield place, Trained(None, loss, seconds, error)
 
     def _table(self, jobs: Sequence[TrainingJob], trained: NDArray[np.float32]) -> NDArray[np.void]:
         """Return the jobs as the kernels read them, as yet without their mini-batches."""
@@ -420,7 +417,10 @@ class LanesTrainer:
         table["vector"] = self.size
         if any(job.vectors is not NO_VECTORS for job in jobs):
             for name in ("received", "start", "correction"):
-                table[name] = [_address(getattr(job.vectors, name)) for job in jobs]
+                vectors = [getattr(job.vectors, name) for job in jobs]
+                table[name] = [
+                    0 if v is None else v.__array_interface__["data"][0] for v in vectors
+                ]
         table["wants_loss"] = [scores_start(job.task) for job in jobs]
         table["wants_trained_loss"] = [job.task.terms.report_loss == "trained" for job in jobs]
         table["loss"] = math.nan
@@ -459,7 +459,10 @@ class LanesTrainer:
         x, y = self._arrays(job.x, job.y)
         if x is job.x and y is job.y and job.vectors is NO_VECTORS:
             return job
-        return job._replace(x=x, y=y, vectors=_contiguous(job.vectors))
+        given = (job.vectors.received, job.vectors.start, job.vectors.correction)
+        parts = (None if one is None else np.ascontiguousarray(one) for one in given)
+        vectors = job.vectors if job.vectors is NO_VECTORS else TaskVectors(*parts)
+        return job._replace(x=x, y=y, vectors=vectors)
 
     def _arrays(self, x: Floats32, y: Ints) -> tuple[Floats32, Ints]:
         if x.shape != (y.size, *self.shape):
@@ -478,33 +481,3 @@ class LanesTrainer:
                 f"but weights of shape {params.shape} were given."
             )
         return np.ascontiguousarray(params, np.float32)
-
-
-def _contiguous(vectors: TaskVectors) -> TaskVectors:
-    """Return vectors in the memory layout of the kernels."""
-    if vectors is NO_VECTORS:
-        return vectors
-    parts = (vectors.received, vectors.start, vectors.correction)
-    return TaskVectors(*(None if one is None else np.ascontiguousarray(one) for one in parts))
-
-
-def _address(vector: Params | None) -> int:
-    return 0 if vector is None else int(vector.__array_interface__["data"][0])
-
-
-def _checked_plan(plan: Ints, shape: Sequence[int]) -> Ints:
-    """Return a plan in the memory layout of the kernels, which check its numbers themselves."""
-    if plan.ndim != 1 or plan.dtype != np.int64 or plan.size < _WORDS_OF_HEADER:
-        raise FlammaError("a plan is a list of 64-bit whole numbers; make it with plan_of.")
-    if math.prod(plan[:3].tolist()) != math.prod(shape):
-        raise FlammaError(f"the plan is not for samples of shape {tuple(shape)}.")
-    return np.ascontiguousarray(plan)
-
-
-def _plan(model: nn.Sequential, shape: Sequence[int]) -> Ints:
-    from flamma.training.lanes.plan import plan_of
-
-    plan, reason = plan_of(model, shape)
-    if plan is None:
-        raise FlammaError(f"the model cannot be trained in lanes: {reason}; use torch.")
-    return plan
