@@ -305,7 +305,7 @@ def test_an_error_in_a_run_names_the_run(tmp_path, monkeypatch):
         ({"strategies": ["fedavgg"], "overrides": {}}, "did you mean fedavg"),
         ({"overrides": {"fedavgg": {}}}, "did you mean fedavg"),
         ({"run": {"ruonds": 3}}, "did you mean rounds"),
-        ({"sedes": 3}, "did you mean seeds"),
+        ({"sedes": 3}, r"did you mean suite\.seeds"),
         ({"overrides": {"fedavg": 3}}, "overrides.fedavg must be a table"),
         ({"extends": 3}, "suite.extends must be"),
         ({"extends": "papre"}, "did you mean paper"),
