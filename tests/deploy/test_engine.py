@@ -20,9 +20,10 @@ from flamma.deploy.hosts import read_server
 from flamma.errors import ConfigError, DeployError, RunError
 from flamma.experiments.callbacks import Callbacks, EarlyStopping, StopRun, recorded_callbacks
 from flamma.experiments.config import make_config
-from flamma.experiments.engine import GIVEN_UP, Assignment, LocalEngine
+from flamma.experiments.engine import GIVEN_UP, LocalEngine, RunParts
 from flamma.experiments.folder import RunFolder, SiteStates
 from flamma.experiments.run import Run
+from flamma.experiments.user_objects import NO_OBJECTS
 
 WORDS = ("--strategy", "fedavg", "--model", "logistic", "--rounds", "3", "--epochs", "1")
 
@@ -81,7 +82,7 @@ class Flower:
                 raise RuntimeError("the ServerApp gave up")
 
         heard = Callbacks(recorded_callbacks(folder.path), on_round=stop)
-        LocalEngine().execute(Assignment(make_config(tables), folder, callbacks=heard))
+        LocalEngine().execute(RunParts(make_config(tables), folder, NO_OBJECTS, heard))
 
 
 @pytest.fixture
@@ -339,7 +340,7 @@ def test_what_a_deployment_cannot_run_is_refused_before_anything_is_written(fed,
     ):
         config = make_config(settings)
         with pytest.raises((ConfigError, DeployError), match=reason):
-            engine.execute(Assignment(config, RunFolder(tmp_path / "run")))
+            engine.execute(RunParts(config, RunFolder(tmp_path / "run"), NO_OBJECTS))
     with pytest.raises(ConfigError, match="no model from Python"):
         flamma.run(
             out=tmp_path / "run",

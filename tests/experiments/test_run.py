@@ -21,9 +21,10 @@ from flamma.data.federated import from_arrays
 from flamma.errors import EmptyRunError, FlammaError, RunError
 from flamma.experiments import checkpoint
 from flamma.experiments.config import make_config
-from flamma.experiments.engine import Assignment
+from flamma.experiments.engine import RunParts
 from flamma.experiments.folder import RunFolder
 from flamma.experiments.run import Run, resume, run
+from flamma.experiments.user_objects import NO_OBJECTS
 from flamma.game import Game, best_response
 from flamma.records import CostRecord
 from flamma.seeding import stream
@@ -568,9 +569,9 @@ def test_a_directory_belongs_to_the_configuration_it_was_begun_with(tmp_path):
     folder = RunFolder(place)
     another = make_config(small(rounds=7))
     with pytest.raises(RunError, match="already holds a run"):
-        another.engine.execute(Assignment(another, folder, begins=True))
+        another.engine.execute(RunParts(another, folder, NO_OBJECTS, begins=True))
     with pytest.raises(RunError, match="another configuration"):
-        another.engine.execute(Assignment(another, folder))
+        another.engine.execute(RunParts(another, folder, NO_OBJECTS))
 
 
 def test_a_summary_is_read_like_a_table(tmp_path):

@@ -11,7 +11,7 @@ from typing import Annotated, ClassVar, Literal
 from flamma.clients.trust import TrustLimits
 from flamma.deploy.hosts import HOST, ServerHost, read_server
 from flamma.errors import ConfigError, DeployError, Key
-from flamma.experiments.engine import Assignment, NetworkEngine
+from flamma.experiments.engine import NetworkEngine, RunParts
 from flamma.experiments.folder import RunFolder
 from flamma.extras import DEPLOYMENT_MODULES
 from flamma.registry import at_least
@@ -102,7 +102,7 @@ class Deployment(NetworkEngine):
         except ConfigError as error:
             raise ConfigError(f"engine.{error}") from None
 
-    def execute(self, assignment: Assignment) -> None:
+    def execute(self, parts: RunParts) -> None:
         """Submit a run to the federation and follow it to its end.
 
         A run that Flower still carries out is followed; one that stopped, or whose ServerApp
@@ -117,7 +117,7 @@ class Deployment(NetworkEngine):
         from flamma.deploy.following import Followed
         from flamma.deploy.runs import check_online, run_sites
 
-        if assignment.data is not None or assignment.model is not None:
+        if parts.objects.data is not None or parts.objects.model is not None:
             raise ConfigError(
                 "a deployed run takes no data and no model from Python: the sites have the data, "
                 "and the model needs a name that every host knows, by an entry point."
@@ -127,8 +127,8 @@ class Deployment(NetworkEngine):
                 Key("engine.server"),
                 " is missing: name the server's folder, or use flamma deploy run.",
             )
-        server, config = read_server(Path(self.server)), assignment.config
-        folder = RunFolder(Path(os.path.abspath(assignment.folder.path)))
+        server, config = read_server(Path(self.server)), parts.config
+        folder = RunFolder(Path(os.path.abspath(parts.folder.path)))
         count = len(run_sites(server, folder))
         if config.data.clients != count:
             raise DeployError(
@@ -137,9 +137,9 @@ class Deployment(NetworkEngine):
                 f" to {count}, or leave it to flamma deploy run.",
             )
         self.quorum(config.data.clients)
-        if assignment.begins:
+        if parts.begins:
             check_online(server)
-        callbacks = assignment.callbacks
+        callbacks = parts.callbacks
         there, told = callbacks.hand_over(), callbacks.following(config, folder)
         run = Followed(server, folder, config, told, callbacks.notice, self.longest_wait)
-        run.to_its_end(assignment.begins, there)
+        run.to_its_end(parts.begins, there)

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, ClassVar
+from typing import TYPE_CHECKING, Annotated, ClassVar
 
 import numpy as np
 
@@ -18,13 +18,10 @@ from flamma.registry import Between, CheckedOptions, Registry, above, at_least
 
 if TYPE_CHECKING:
     from flamma.clients.trust import TrustLimits
-    from flamma.data.federated import FederatedData
     from flamma.experiments.config import Config
     from flamma.experiments.folder import RunFolder
-    from flamma.experiments.loop import World
-    from flamma.models.weights import StartWeights
-    from flamma.tasks import OwnLoss, OwnMetric
-    from flamma.training.augmentations import Augment
+    from flamma.experiments.loop import RunClients
+    from flamma.experiments.user_objects import UserObjects
     from flamma.types import Inputs, Targets
 
 
@@ -33,26 +30,31 @@ GIVEN_UP = "the run was given up: "
 
 
 @dataclass(frozen=True, eq=False)
-class Assignment:
-    """What an engine has to carry out: a configuration, into a directory.
+class RunParts:
+    """What an engine is given to carry out a run, or what is left of it.
 
-    ``data``, ``model``, the weights to ``start`` from, ``loss``, ``metric`` and ``augment`` are the
-    user's own, None where the configuration names them. ``begins`` is whether the directory must
-    not hold a run yet. The engine tells the callbacks of the start and of every round, not of the
-    end.
+    Attributes
+    ----------
+    config : Config
+        What to run.
+    folder : RunFolder
+        The directory of the run.
+    objects : UserObjects
+        What of it is the user's own; None where the configuration names it.
+    callbacks : Callbacks
+        The engine tells them of the start and of every round, not of the end.
+    data_dir : Path, optional
+        Where datasets are kept.
+    begins : bool
+        Whether the directory must not hold a run yet.
     """
 
     config: Config
     folder: RunFolder
-    data: FederatedData | None = None
-    model: Callable[..., Any] | None = None
+    objects: UserObjects
     callbacks: Callbacks = field(default_factory=Callbacks)
     data_dir: Path | None = None
     begins: bool = False
-    start: StartWeights | None = None
-    loss: OwnLoss | None = None
-    metric: OwnMetric | None = None
-    augment: Augment | None = None
 
     def check_free(self) -> None:
         """Refuse to begin in a directory that holds a run, now that it is locked.
@@ -105,7 +107,7 @@ class Engine(CheckedOptions, ABC, within="engine."):
     clients_hold_data: ClassVar[bool] = False
 
     @abstractmethod
-    def execute(self, assignment: Assignment) -> None:
+    def execute(self, parts: RunParts) -> None:
         """Begin a run, or go on with it, to its end."""
 
 
@@ -167,27 +169,28 @@ class LocalEngine(Engine):
     controls_clients: ClassVar[bool] = True
     gives_behaviours: ClassVar[bool] = True
 
-    def execute(self, assignment: Assignment) -> None:
+    def execute(self, parts: RunParts) -> None:
         """Begin a run, or go on with it, in this process and its workers."""
-        from flamma.experiments.loop import carry_out
+        from flamma.experiments.loop import record_rounds
 
-        folder = assignment.folder
+        folder = parts.folder
         folder.lock()
         try:
-            assignment.check_free()
-            with _world_of(assignment) as world:
-                carry_out(assignment.config, folder, world, assignment.callbacks)
+            parts.check_free()
+            with _clients_of(parts) as run_clients:
+                record_rounds(parts, run_clients)
         finally:
             folder.close()
 
 
 @contextmanager
-def _world_of(assignment: Assignment) -> Iterator[World]:
+def _clients_of(parts: RunParts) -> Iterator[RunClients]:
     """Make the clients of a run on this machine, and end their processes afterwards."""
     from flamma.clients.truth import KEPT, NOTES, NotesInFiles, told
     from flamma.data.federated import pooled
+    from flamma.experiments.folder import DATA_SHA256
     from flamma.experiments.loop import (
-        World,
+        RunClients,
         check_validation,
         evaluated_clients,
         make_population,
@@ -209,23 +212,24 @@ def _world_of(assignment: Assignment) -> Iterator[World]:
     from flamma.simulation.client_side import ClientSide
     from flamma.simulation.clients import LocalClients
 
-    check_room(assignment)
-    config, folder, data = assignment.config, assignment.folder, assignment.data
-    data = build_data(config, assignment.data_dir) if data is None else data
+    check_room(parts)
+    config, folder, objects = parts.config, parts.folder, parts.objects
+    data = objects.federation(config)
+    data = build_data(config, parts.data_dir) if data is None else data
     check_same_data(folder, data)
     data = pooled(data) if config.strategy.needs.pooled_data else data
     check_validation(config, len(data.validation_y))
     evaluated = evaluated_clients(config)
-    measures = build_measures(config, data.task, assignment.loss, assignment.metric)
-    start = start_of(config, folder, assignment.start)
+    measures = build_measures(config, data.task, objects.loss, objects.metric)
+    start = start_of(config, folder, objects.start)
     with build_runner(
         config,
         data,
-        assignment.model,
+        objects.model,
         evaluated=evaluated,
         start=start,
         measures=measures,
-        augment=assignment.augment,
+        augment=objects.augment,
     ) as runner:
         timed = partial(seconds_per_epoch, data, runner)
         speeds = client_speeds(config, folder, data.samples, timed)
@@ -241,16 +245,15 @@ def _world_of(assignment: Assignment) -> Iterator[World]:
         truth = true_clients(config, population)
         kept, notes = (NotesInFiles(folder.path / name, durable=False) for name in (KEPT, NOTES))
         side = ClientSide(config.strategy, runner.layout.trainable_size, kept)
-        yield World(
+        yield RunClients(
             clients=LocalClients(truth, runner, notes, side),
             population=told(population, truth.behaviours, config.strategy.best_report),
-            behaved=truth,
+            truth=truth,
             initial_params=runner.initial_params,
             trainer=runner.trainer,
+            about={**about_measures(measures), DATA_SHA256: data.sha256},
             class_counts=class_counts(data),
-            measured=about_measures(measures),
-            keepers=(kept, notes),
-            data_sha256=data.sha256,
+            client_stores=(kept, notes),
             card=ModelCard.of(data, runner.naming, start),
             clock=None if speeds is None else virtual_clock(config, truth, speeds),
         )

@@ -21,13 +21,13 @@ from flamma.clients.costs import SPEED_COLUMN, CostedClients, true_costs
 from flamma.clients.time import VirtualClock
 from flamma.clients.truth import TrueClients
 from flamma.errors import ConfigError, DivergedError, EmptyRunError, Key, RunError
-from flamma.experiments.callbacks import Callback, Callbacks, RunStart, StopRun, record_callbacks
+from flamma.experiments.callbacks import Callbacks, RunStart, StopRun, record_callbacks
 from flamma.experiments.checkpoint import Checkpoints
 from flamma.experiments.config import OWN, Config, make_config, read_config
+from flamma.experiments.engine import RunParts
 from flamma.experiments.folder import (
     ABOUT,
     CONFIG,
-    DATA_SHA256,
     FINITE,
     MODEL_CARD,
     POPULATION,
@@ -59,8 +59,8 @@ class Keeper(Protocol):
 
 
 @dataclass(frozen=True, eq=False)
-class World:
-    """Everything that a run needs besides its configuration and its directory.
+class RunClients:
+    """The clients of a run, the model they start from, and what is recorded of them.
 
     Attributes
     ----------
@@ -68,49 +68,40 @@ class World:
         What the round loop talks to.
     population : Population
         Who the clients are, as the server is told; costs are NaN where only the client knows.
+    truth : TrueClients
+        What the clients are and do, which may differ from what the population tells, for the
+        record and the certificate alone.
     initial_params : ndarray
         The weights before the first round.
     trainer : str
         What the clients train with.
+    about : mapping
+        What else ``run.json`` has of them: the task and the metric where they are not plain
+        accuracy, the checksum of the data, and what tells this run from others of the same
+        configuration.
     class_counts : ndarray, optional
         How many samples of each class each client has, where the server may know that.
-    behaved : TrueClients, optional
-        What the clients are and do where that may differ from what the population tells, for the
-        record and the certificate alone.
     looks_ahead : bool
         Whether the scores of a round come with the answers of the next one.
-    keepers : tuple of Keeper
+    client_stores : tuple of Keeper
         What clients keep from one round to another.
-    instance : str
-        What tells this run from others of the same configuration, where clients need to know.
-    data_sha256 : str
-        The checksum of the file that the data were read from, if they were.
     card : ModelCard, optional
         What the weights are called, and what samples and classes are like.
-    measured : mapping
-        What ``about.json`` tells of the task and the metric, where it is not plain accuracy.
     clock : VirtualClock, optional
         What clients' work takes in virtual time, where the run has such a clock.
     """
 
     clients: Clients
     population: Population
+    truth: TrueClients
     initial_params: Params
     trainer: str
+    about: Mapping[str, str] = field(default_factory=dict)
     class_counts: Ints | None = None
-    behaved: TrueClients | None = None
     looks_ahead: bool = False
-    keepers: tuple[Keeper, ...] = ()
-    instance: str = ""
-    data_sha256: str = ""
+    client_stores: tuple[Keeper, ...] = ()
     card: ModelCard | None = None
-    measured: Mapping[str, str] = field(default_factory=dict)
     clock: VirtualClock | None = None
-
-    @property
-    def truth(self) -> TrueClients:
-        """What the clients are and do, as far as it is known."""
-        return TrueClients(self.population) if self.behaved is None else self.behaved
 
 
 def make_population(
@@ -205,15 +196,15 @@ def read_population(folder: RunFolder) -> tuple[Ints, Ints, Floats] | None:
         raise RunError(f"{folder.path / POPULATION} is damaged: remove it to go on.") from error
 
 
-def population_table(world: World) -> str:
+def population_table(known: RunClients) -> str:
     """Return ``population.csv``: one line per client, with its true cost."""
-    population, counts = world.truth.population, world.class_counts
+    population, counts = known.truth.population, known.class_counts
     clients, names = population.clients, population.names
     held = np.zeros(clients, dtype=np.int64) if population.held_out is None else population.held_out
     costs = np.full(clients, np.nan) if population.costs is None else population.costs
     classes = [] if counts is None else [f"class_{k}" for k in range(counts.shape[1])]
-    speeds = None if world.clock is None else world.clock.speeds
-    header = ["client", "samples", "held_out", "cost", *([SPEED_COLUMN] if world.clock else [])]
+    speeds = None if known.clock is None else known.clock.speeds
+    header = ["client", "samples", "held_out", "cost", *([SPEED_COLUMN] if known.clock else [])]
     header += [*classes, *(["name"] if names else [])]
     parts = [",".join(header) + "\n"]
     # In parts, so that the objects that Python makes of a million clients are never all there.
@@ -241,19 +232,20 @@ MOST_CLIENT_ROWS = 10_000
 """Clients of one evaluation that ``clients.csv`` tells, about 30 bytes each."""
 
 
-def carry_out(config: Config, folder: RunFolder, world: World, callbacks: Callbacks) -> None:
+def record_rounds(parts: RunParts, run_clients: RunClients) -> None:
     """Run what is left of a run, recording every round; the directory is locked already.
 
     A callback may end it early; what a callback's error costs is no round that was finished.
     """
     from flamma.federation import Federation
 
+    config, folder, callbacks = parts.config, parts.folder, parts.callbacks
     checkpoints = Checkpoints(folder.path)
-    first = config.strategy.init(world.initial_params, world.population)
-    check_private_model(config, first, world.population)
+    first = config.strategy.init(run_clients.initial_params, run_clients.population)
+    check_private_model(config, first, run_clients.population)
     goes_on = (folder.path / ABOUT).exists()
     state = checkpoints.settle(first)
-    begin(config, folder, world, callbacks)
+    write_header(parts, run_clients)
     state = checkpoints.load(state, _last_round(folder), folder.is_whole) or state
     run_id = folder.run_id
     _take_back_stop(folder)
@@ -263,22 +255,22 @@ def carry_out(config: Config, folder: RunFolder, world: World, callbacks: Callba
     folder.open_at(state.round, ledger_writer(config.ledger, run_id, folder.text(POPULATION)))
     federation = Federation(
         strategy=config.strategy,
-        clients=world.clients,
-        truth=world.truth,
+        clients=run_clients.clients,
+        truth=run_clients.truth,
         seed=config.seed,
         faults=config.faults,
         evaluate_every=config.evaluation.every,
         privacy=privacy,
-        clock=world.clock,
+        clock=run_clients.clock,
     )
     rounds = federation.rounds(state, elapsed)
     stopped: dict[str, Any] = {}
-    synced = partial(_sync, folder, world.keepers)
+    synced = partial(_sync, folder, run_clients.client_stores)
     with checkpoints:
         try:
             start = RunStart(config, folder.path, tuple(folder.rounds()), lambda: state.served)
             callbacks.start(start)
-            for finished in one_behind(rounds) if world.looks_ahead else rounds:
+            for finished in with_lag_one(rounds) if run_clients.looks_ahead else rounds:
                 record, scores = finished.settled()
                 state = finished.state
                 rows = _client_rows(record.round, scores)
@@ -287,17 +279,17 @@ def carry_out(config: Config, folder: RunFolder, world: World, callbacks: Callba
                 save = partial(checkpoints.start, state, synced, folder.extents())
                 if state.round == config.rounds or checkpoints.is_due():
                     save()
-                _prune(world.keepers, checkpoints, state.round)
-                _tell(callbacks, record, save)
+                _prune(run_clients.client_stores, checkpoints, state.round)
+                _notify(callbacks, record, save)
         except StopRun as stop:
             stopped = _stopped(stop, state.round, config.rounds, callbacks.stopped_by)
-    _prune(world.keepers, checkpoints, state.round)
+    _prune(run_clients.client_stores, checkpoints, state.round)
     digest = hashlib.sha256(state.served.tobytes()).hexdigest()
     told = {} if np.isfinite(state.served).all() else {FINITE: False}
     folder.write_about(finished=_now(), params_sha256=digest, **stopped, **told)
 
 
-def _tell(callbacks: Callbacks, record: RoundRecord, save: Callable[[], None]) -> None:
+def _notify(callbacks: Callbacks, record: RoundRecord, save: Callable[[], None]) -> None:
     """Tell of a round; if that ends the run, in whatever way, the round is not done again."""
     try:
         callbacks.round(record)
@@ -322,24 +314,24 @@ def _stopped(stop: StopRun, last: int, planned: int, by: str) -> dict[str, Any]:
     return {STOPPED: told} if last < planned else {}
 
 
-def _sync(folder: RunFolder, keepers: Sequence[Keeper]) -> None:
+def _sync(folder: RunFolder, stores: Sequence[Keeper]) -> None:
     """Put on disk what a checkpoint depends on."""
     folder.sync()
-    for keeper in keepers:
-        keeper.sync()
+    for store in stores:
+        store.sync()
 
 
-def _prune(keepers: Sequence[Keeper], checkpoints: Checkpoints, finished: int) -> None:
+def _prune(stores: Sequence[Keeper], checkpoints: Checkpoints, finished: int) -> None:
     """Remove what clients kept in rounds that this run never goes back to.
 
     A run that had to begin before its oldest checkpoint goes by the round that it has come to.
     """
     if checkpoints.oldest is not None:
-        for keeper in keepers:
-            keeper.prune(min(checkpoints.oldest, finished))
+        for store in stores:
+            store.prune(min(checkpoints.oldest, finished))
 
 
-def one_behind(items: Iterable[Held]) -> Iterator[Held]:
+def with_lag_one(items: Iterable[Held]) -> Iterator[Held]:
     """Yield every item once the next one is there: its scores come with the next answers."""
     held: list[Held] = []
     for item in items:
@@ -348,28 +340,24 @@ def one_behind(items: Iterable[Held]) -> Iterator[Held]:
     yield from held
 
 
-def begin(
-    config: Config, folder: RunFolder, world: World, callbacks: Iterable[Callback] = ()
-) -> None:
+def write_header(parts: RunParts, run_clients: RunClients) -> None:
     """Write the first files of a run, as late as this, so that a refused run leaves none behind.
 
     The configuration comes last, for it makes the directory a run, unless it was put there first
     by whoever handed the run over.
     """
+    config, folder = parts.config, parts.folder
     anew = not folder.exists
     if not anew:
         _check_same(config, folder)
-    record_callbacks(folder.path, callbacks)
+    record_callbacks(folder.path, parts.callbacks)
     own = config.as_toml() if anew else folder.text(CONFIG)
-    about = _about(world.trainer) | dict(world.measured) | {"run": run_id_of(own)}
-    if world.instance:
-        about["instance"] = world.instance
-    if world.data_sha256:
-        about[DATA_SHA256] = world.data_sha256
-    if world.card is not None:
-        _describe(config, folder, world.card, anew)
+    told = {key: value for key, value in run_clients.about.items() if value}
+    about = _about(run_clients.trainer) | {"run": run_id_of(own)} | told
+    if run_clients.card is not None:
+        _describe(config, folder, run_clients.card, anew)
     texts: tuple[tuple[str, Callable[[], str]], ...] = (
-        (POPULATION, lambda: population_table(world)),
+        (POPULATION, lambda: population_table(run_clients)),
         (ABOUT, lambda: json.dumps(about, indent=1, allow_nan=False) + "\n"),
         (CONFIG, lambda: own),
     )

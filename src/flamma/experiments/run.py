@@ -26,7 +26,7 @@ from flamma.experiments.config import (
     UnregisteredStrategy,
     check_installed,
 )
-from flamma.experiments.engine import Assignment
+from flamma.experiments.engine import RunParts
 from flamma.experiments.folder import FINITE, POPULATION, RunFolder, free_folder
 from flamma.experiments.loop import check_trained, check_validation
 from flamma.experiments.population import read_columns
@@ -271,7 +271,7 @@ def seconds_per_epoch(data: FederatedData, runner: ClientRunner) -> Floats:
 # Whether this machine has room for what a strategy remembers, before any data are loaded.
 
 
-def check_room(assignment: Assignment) -> None:
+def check_room(parts: RunParts) -> None:
     """Refuse a run whose strategy remembers more than fits, if its configuration tells that much.
 
     With data or a model of the user's own it is known only when they are there, and a run checks
@@ -284,7 +284,7 @@ def check_room(assignment: Assignment) -> None:
     """
     from flamma.models.flat import FlatModel
 
-    config = assignment.config
+    config = parts.config
     if not hasattr(config.strategy, "rows") or OWN in (config.data.dataset, config.model.name):
         return
     entry = DATASETS[config.data.dataset].for_task(config.data.task)
@@ -293,7 +293,7 @@ def check_room(assignment: Assignment) -> None:
     samples = np.ones(config.data.clients, dtype=np.int64)
     population = Population(samples, None, layout.trainable_size)
     begun = config.strategy.init(np.zeros(layout.size, dtype=np.float32), population)
-    Checkpoints(assignment.folder.path).settle(begun)
+    Checkpoints(parts.folder.path).settle(begun)
 
 
 # The virtual clock of a run: the speeds of its clients, and what their work takes.
@@ -465,10 +465,10 @@ def run_config(
     folder.check_free()
     told = Callbacks(callbacks, on_round)
     check_runnable([config], own, data_dir)
-    assignment = _assignment(config, folder, own, told, data_dir, begins=True)
-    with _to_its_end(assignment):
-        config.engine.execute(assignment)
-    return _finished(assignment)
+    parts = _parts(config, folder, own, told, data_dir, begins=True)
+    with _to_its_end(parts):
+        config.engine.execute(parts)
+    return _finished(parts)
 
 
 def load(path: str | Path) -> Run:
@@ -540,51 +540,40 @@ def go_on(
     config = before.config.with_settings(settings)
     folder, by = RunFolder(path), stopped.by if stopped else ""
     told = Callbacks(resumed_callbacks(folder.path, heard or Callbacks(), by))
-    assignment = _assignment(config, folder, own, told, data_dir)
-    with _to_its_end(assignment):
-        config.engine.execute(assignment)
-    return _finished(assignment)
+    parts = _parts(config, folder, own, told, data_dir)
+    with _to_its_end(parts):
+        config.engine.execute(parts)
+    return _finished(parts)
 
 
-def _assignment(
+def _parts(
     config: Config,
     folder: RunFolder,
     own: UserObjects,
     told: Callbacks,
     data_dir: Path | None,
     begins: bool = False,
-) -> Assignment:
+) -> RunParts:
     """Return what the engine is given; data that are in a file are read first."""
     if own.data is None and config.data.file is not None:
         own = replace(own, data=gathered_for(config.as_tables()), known={})
-    return Assignment(
-        config,
-        folder,
-        own.federation(config),
-        own.model,
-        told,
-        data_dir,
-        begins,
-        own.start,
-        own.loss,
-        own.metric,
-        own.augment,
-    )
+    own.federation(config)  # what is wrong with data is said before anything is written
+    return RunParts(config, folder, own, told, data_dir, begins)
 
 
 @contextmanager
-def _to_its_end(assignment: Assignment) -> Iterator[None]:
+def _to_its_end(parts: RunParts) -> Iterator[None]:
     """Check what a run needs, and tell its callbacks of its end."""
-    check_installed(assignment.config)
-    path = assignment.folder.path
-    with assignment.callbacks.until_end(lambda: Run.load(path)):
+    check_installed(parts.config)
+    path = parts.folder.path
+    with parts.callbacks.until_end(lambda: Run.load(path)):
         yield
 
 
-def _finished(assignment: Assignment) -> Run:
+def _finished(parts: RunParts) -> Run:
     """Return a run that has come to its end; one without training is refused."""
-    path = assignment.folder.path
-    done = replace(Run.load(path), known_model=assignment.model)
+    path = parts.folder.path
+    done = replace(Run.load(path), known_model=parts.objects.model)
     finite = done.about.get(FINITE) is not False
     check_trained(done.history, str(path), done.config.training.learning_rate, finite)
     return done

@@ -34,7 +34,7 @@ from flamma.experiments.callbacks import (
 from flamma.experiments.config import make_config
 from flamma.experiments.engine import ENGINES, NetworkEngine
 from flamma.experiments.folder import RunFolder
-from flamma.experiments.loop import World, evaluated_clients
+from flamma.experiments.loop import RunClients, evaluated_clients
 from flamma.experiments.run import Run, run
 from flamma.models import MODELS
 from flamma.seeding import stream
@@ -176,7 +176,7 @@ def test_one_message_serves_training_and_evaluation(tmp_path):
 def test_scores_that_cannot_wait_are_asked_for_at_once_and_only_once(tmp_path, monkeypatch):
     ahead = served(tmp_path / "ahead", tables("fedavg"))
     monkeypatch.setattr(
-        server_app, "World", lambda **parts: World(**{**parts, "looks_ahead": False})
+        server_app, "RunClients", lambda **parts: RunClients(**{**parts, "looks_ahead": False})
     )
     grid = LoopGrid(partitions(CLIENTS))
     assert_same(served(tmp_path / "at once", tables("fedavg"), grid), ahead)

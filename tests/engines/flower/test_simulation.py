@@ -22,9 +22,10 @@ from flamma.engines.flower.simulation import simulate
 from flamma.errors import ConfigError, MissingExtraError, RunError
 from flamma.experiments.callbacks import BestCheckpoint, EarlyStopping, best_round
 from flamma.experiments.config import make_config
-from flamma.experiments.engine import ENGINES, Assignment, NetworkEngine
+from flamma.experiments.engine import ENGINES, NetworkEngine, RunParts
 from flamma.experiments.folder import RunFolder
 from flamma.experiments.run import Run, resume, run
+from flamma.experiments.user_objects import NO_OBJECTS
 
 TESTS = Path(__file__).parents[2]
 MARK = "FLAMMA_TESTED_BY"
@@ -203,7 +204,7 @@ def troubled(tmp_path_factory):
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("PYTHONPATH", f"{TESTS}{os.pathsep}{os.environ.get('PYTHONPATH', '')}")
         patch.setenv("FLAMMA_TEST_MISCHIEF", json.dumps(dict(enumerate(names))))
-        assignment = Assignment(config, RunFolder(place))
+        assignment = RunParts(config, RunFolder(place), NO_OBJECTS)
         simulate(assignment, client_app="engines.flower.misbehaving:app")
     assert nothing_is_left()
     return names, Run.load(place)

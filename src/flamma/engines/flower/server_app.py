@@ -13,7 +13,7 @@ from flwr.app import Context
 from flwr.serverapp import Grid, ServerApp
 
 from flamma.clients.trust import Trust, TrustLimits
-from flamma.clients.truth import told
+from flamma.clients.truth import TrueClients, told
 from flamma.data.federated import FederatedData
 from flamma.engines.flower.clients import GridClients, Inspector
 from flamma.engines.flower.delivery import deliver
@@ -29,19 +29,20 @@ from flamma.engines.flower.told_events import RunEvents, telling_failure
 from flamma.errors import ConfigError, FlammaError, RunError
 from flamma.experiments.callbacks import Callbacks, recorded_callbacks
 from flamma.experiments.config import Config
-from flamma.experiments.engine import GIVEN_UP, NetworkEngine
+from flamma.experiments.engine import GIVEN_UP, NetworkEngine, RunParts
 from flamma.experiments.folder import ABOUT, RunFolder
 from flamma.experiments.loop import (
-    World,
-    carry_out,
+    RunClients,
     check_validation,
     evaluated_clients,
     make_population,
     read_population,
+    record_rounds,
     true_clients,
 )
 from flamma.experiments.run import Run
 from flamma.experiments.trained import ModelCard, start_of
+from flamma.experiments.user_objects import NO_OBJECTS
 from flamma.simulation.runner import ClientRunner
 from flamma.types import Population
 
@@ -202,21 +203,21 @@ class _Server:
                 quorum=quorum,
                 late=late,
             )
-            world = World(
+            run_clients = RunClients(
                 clients=clients,
                 population=population,
-                behaved=truth,
+                truth=TrueClients(population) if truth is None else truth,
                 initial_params=runner.initial_params,
                 trainer=trainer,
+                about=_with_late(about_measures(runner.measures), late, self.names)
+                | {"instance": instance},
                 class_counts=None if self.names or data is None else class_counts(data),
                 looks_ahead=True,
-                keepers=(clients,),
-                instance=instance,
+                client_stores=(clients,),
                 card=ModelCard.of(held, runner.naming, start),
-                measured=_with_late(about_measures(runner.measures), late, self.names),
             )
             quorum.on_wait_end = lambda: self._record_waits(quorum)
-            carry_out(config, self.folder, world, callbacks)
+            record_rounds(RunParts(config, self.folder, NO_OBJECTS, callbacks), run_clients)
             self._record_waits(quorum)
             if self.names:
                 missed = deliver(roster, order, Run.load(self.folder.path), self.wait)

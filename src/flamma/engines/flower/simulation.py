@@ -28,7 +28,7 @@ from flamma.engines.flower.environment import KEPT_VARIABLE, NOTES_VARIABLE, OFF
 from flamma.engines.flower.handover import DATA_VARIABLE, hand_over
 from flamma.errors import ConfigError, RunError
 from flamma.experiments.callbacks import OnRound, record_callbacks
-from flamma.experiments.engine import Assignment, NetworkEngine
+from flamma.experiments.engine import NetworkEngine, RunParts
 from flamma.experiments.folder import Follower, RunFolder
 from flamma.experiments.run import build_data
 
@@ -53,7 +53,7 @@ class FlowerSimulation(NetworkEngine):
     needs: ClassVar[tuple[str, ...]] = ("flwr", "ray")
     gives_behaviours: ClassVar[bool] = True
 
-    def execute(self, assignment: Assignment) -> None:
+    def execute(self, parts: RunParts) -> None:
         """Begin a run, or go on with it, in Flower's simulation.
 
         Raises
@@ -61,35 +61,35 @@ class FlowerSimulation(NetworkEngine):
         RunError
             If the simulation ends before the run does.
         """
-        simulate(assignment)
+        simulate(parts)
 
 
-def simulate(assignment: Assignment, client_app: str = _CLIENT_APP) -> None:
+def simulate(parts: RunParts, client_app: str = _CLIENT_APP) -> None:
     """Do what ``FlowerSimulation.execute`` does, with any ClientApp that takes our messages."""
-    if assignment.model is not None:
+    if parts.objects.model is not None:
         raise ConfigError(
             "a model of your own must have a name where clients are other processes: give it an "
             "entry point, or use the local engine."
         )
-    if assignment.start is not None:
+    if parts.objects.start is not None:
         raise ConfigError(
             "weights to start from must be in a file where clients are other processes: save them "
             "as safetensors and give its name, or use the local engine."
         )
-    if assignment.loss is not None or assignment.metric is not None:
+    if parts.objects.loss is not None or parts.objects.metric is not None:
         raise ConfigError(
             "a loss or metric of your own is a function of this process, and clients are others: "
             "put it into a task with an entry point, or use the local engine."
         )
-    config, data = assignment.config, assignment.data
-    data = build_data(config, assignment.data_dir) if data is None else data
+    config, data = parts.config, parts.objects.federation(parts.config)
+    data = build_data(config, parts.data_dir) if data is None else data
     with tempfile.TemporaryDirectory(prefix="flamma-", ignore_cleanup_errors=True) as temporary:
         home = Path(temporary)
         hand_over(data, home / "data")
         (home / "config.toml").write_text(config.as_toml(), encoding="utf-8")
-        record_callbacks(home, assignment.callbacks.hand_over())
-        log, folder = home / _FLOWER_LOG, assignment.folder
-        follower, told = Follower(folder.path), assignment.callbacks.following(config, folder)
+        record_callbacks(home, parts.callbacks.hand_over())
+        log, folder = home / _FLOWER_LOG, parts.folder
+        follower, told = Follower(folder.path), parts.callbacks.following(config, folder)
         try:
             with open(log, "wb") as output, _child(home, folder, client_app, output) as child:
                 _follow(child, follower, told)
