@@ -16,7 +16,7 @@ from flamma.events import FILE_VARIABLE, HOST_VARIABLE, Journal, event_files, jo
 WRITER = """
 import sys
 from flamma import events
-events.MOST_EVENT_BYTES = 20_000
+events._MAX_EVENT_BYTES = 20_000
 for number in range(200):
     events.journal(sys.argv[1]).tell("counted", "x" * 50, number=number)
 """
@@ -61,7 +61,7 @@ def test_what_others_say_is_bounded_and_has_no_control_characters(file):
     assert "\\u001b" not in text
     [found] = lines(file)
     assert len(found["message"]) <= events.MOST_TEXT
-    assert len(found["details"]["nested"]["deep"]) == events.MOST_ENTRIES
+    assert len(found["details"]["nested"]["deep"]) == events._MAX_ENTRIES
 
 
 def test_without_a_host_nothing_is_written(tmp_path, monkeypatch):
@@ -83,7 +83,7 @@ def test_processes_write_whole_lines_and_rotate_once(file):
     writers = [subprocess.Popen([*words, part], env={**os.environ}) for part in "abc"]
     assert [writer.wait(60) for writer in writers] == [0, 0, 0]
     files = event_files(file)
-    assert 1 < len(files) <= events.KEPT_EVENT_FILES + 1
+    assert 1 < len(files) <= events._KEPT_EVENT_FILES + 1
     found = [event for path in files for event in lines(path)]
     assert all(path.stat().st_size < 21_000 for path in files)
     last = {part: [e["details"]["number"] for e in found if e["part"] == part] for part in "abc"}
@@ -94,8 +94,8 @@ def test_processes_write_whole_lines_and_rotate_once(file):
 def test_a_lock_that_is_never_given_back_holds_nobody_up(file, monkeypatch):
     import fcntl
 
-    monkeypatch.setattr(events, "EVENT_LOCK_SECONDS", 0.0001)
-    monkeypatch.setattr(events, "MOST_EVENT_BYTES", 10)
+    monkeypatch.setattr(events, "_EVENT_LOCK_SECONDS", 0.0001)
+    monkeypatch.setattr(events, "_MAX_EVENT_BYTES", 10)
     file.write_text("{}\n")
     with open(file) as held:
         fcntl.flock(held, fcntl.LOCK_EX)

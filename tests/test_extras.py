@@ -13,19 +13,19 @@ from importlib.metadata import metadata
 import pytest
 
 from flamma.errors import MissingExtraError
-from flamma.extras import PURPOSES, extra_of, missing_packages, packages_of, require
+from flamma.extras import PURPOSES, _packages_of, extra_of, missing_packages, require
 from flamma.registry import Registry
 
 HIDE = """
 import contextlib, io, json, sys
-from flamma.extras import MODULES, PURPOSES, packages_of
+from flamma.extras import _MODULES, PURPOSES, _packages_of
 
 class Hidden:
     def find_spec(self, name, path=None, target=None):
         if any(f"{name}.".startswith(f"{module}.") for module in self.modules):
             raise ModuleNotFoundError(f"No module named {name!r}", name=name)
 
-Hidden.modules = [MODULES.get(p, p) for extra in PURPOSES for p in packages_of(extra)]
+Hidden.modules = [_MODULES.get(p, p) for extra in PURPOSES for p in _packages_of(extra)]
 sys.meta_path.insert(0, Hidden())
 """
 
@@ -152,8 +152,8 @@ except flamma.FlammaError:
 def test_every_extra_of_a_user_has_a_purpose_and_its_packages_are_found():
     assert set(PURPOSES) == set(metadata("flamma-fl").get_all("Provides-Extra")) - {"dev", "docs"}
     assert [extra for extra in PURPOSES if missing_packages(extra)] == []
-    assert packages_of("tune") == ["optuna"]
-    assert packages_of("tune", "not-installed") == []
+    assert _packages_of("tune") == ["optuna"]
+    assert _packages_of("tune", "not-installed") == []
 
 
 @pytest.mark.parametrize(

@@ -23,7 +23,7 @@ def test_the_oracle_sees_tracebacks_warnings_and_long_waits(monkeypatch):
         def run(options):
             raise error
 
-        monkeypatch.setattr("flamma.cli.info.run_list", run)
+        monkeypatch.setattr("flamma.cli.info._run_list", run)
         oracle.command(["list"])
 
     for error in (TypeError("x"), RuntimeWarning("x"), oracle.Hang(), MemoryError()):

@@ -24,7 +24,7 @@ from flamma.seeding import stream
 from flamma.types import Ints
 
 
-class FederatedEstimator(BaseEstimator):  # type: ignore[misc]
+class _FederatedEstimator(BaseEstimator):  # type: ignore[misc]
     """What clients train together, each on its own samples, behind the methods of scikit-learn.
 
     It is :func:`flamma.run`. All samples are trained on, and the rounds are evaluated on them too;
@@ -140,8 +140,8 @@ class FederatedEstimator(BaseEstimator):  # type: ignore[misc]
         )
 
 
-class FederatedClassifier(ClassifierMixin, FederatedEstimator):  # type: ignore[misc]
-    """A classifier that clients train together; options as of :class:`FederatedEstimator`.
+class FederatedClassifier(ClassifierMixin, _FederatedEstimator):  # type: ignore[misc]
+    """A classifier that clients train together; options as of :class:`_FederatedEstimator`.
 
     Attributes
     ----------
@@ -193,8 +193,8 @@ class FederatedClassifier(ClassifierMixin, FederatedEstimator):  # type: ignore[
         return self._outputs(X, as_shares=True)
 
 
-class FederatedRegressor(RegressorMixin, FederatedEstimator):  # type: ignore[misc]
-    """A regressor that clients train together; options as of :class:`FederatedEstimator`.
+class FederatedRegressor(RegressorMixin, _FederatedEstimator):  # type: ignore[misc]
+    """A regressor that clients train together; options as of :class:`_FederatedEstimator`.
 
     Targets are standardised over all clients for the training, and predictions are in their unit.
 

@@ -24,15 +24,15 @@ EVENTS_FILE = "flamma.jsonl"
 """The name of the file, in the folder of a host's logs."""
 FILE_VARIABLE, HOST_VARIABLE = "FLAMMA_EVENTS_FILE", "FLAMMA_EVENTS_HOST"
 """The environment variables that tell a host's processes where the file is, and their host."""
-MOST_EVENT_BYTES = 10_000_000
+_MAX_EVENT_BYTES = 10_000_000
 """The size above which the file is renamed and a new one begun."""
-KEPT_EVENT_FILES = 5
+_KEPT_EVENT_FILES = 5
 """How many renamed files are kept: ``flamma.jsonl.1`` is the newest of them."""
-MOST_TEXT, MOST_ENTRIES = 400, 50
+MOST_TEXT, _MAX_ENTRIES = 400, 50
 """Characters of one text of an event, and entries of one list or table in it."""
 SHOWN_RUN_DIGITS = 12
 """Digits of a run's ``instance`` that tell it from others, at the server and at sites."""
-EVENT_LOCK_ATTEMPTS, EVENT_LOCK_SECONDS = 20, 0.005
+_EVENT_LOCK_ATTEMPTS, _EVENT_LOCK_SECONDS = 20, 0.005
 """How often the file's lock is tried for, and the pause: its holder may be a stopped process."""
 
 Level = Literal["info", "warning", "error"]
@@ -125,7 +125,7 @@ def append_line(path: Path, line: bytes) -> None:
     try:
         locked = _lock(descriptor)
         about = os.fstat(descriptor)
-        if about.st_size + len(line) > MOST_EVENT_BYTES and locked:
+        if about.st_size + len(line) > _MAX_EVENT_BYTES and locked:
             if os.path.samestat(about, os.stat(path)):  # else another process was faster
                 _rotate(path)
             fresh = _open(path)
@@ -138,7 +138,7 @@ def append_line(path: Path, line: bytes) -> None:
 
 def event_files(path: Path) -> list[Path]:
     """Return the files of events that there are, the oldest first."""
-    older = [path.with_name(f"{path.name}.{number}") for number in range(KEPT_EVENT_FILES, 0, -1)]
+    older = [path.with_name(f"{path.name}.{number}") for number in range(_KEPT_EVENT_FILES, 0, -1)]
     return [file for file in (*older, path) if file.exists()]
 
 
@@ -153,18 +153,18 @@ def _lock(descriptor: int) -> bool:
         import fcntl  # only Unix has it, and only there are hosts
     except ImportError:
         return False
-    for _ in range(EVENT_LOCK_ATTEMPTS):
+    for _ in range(_EVENT_LOCK_ATTEMPTS):
         try:
             fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except OSError:
-            time.sleep(EVENT_LOCK_SECONDS)
+            time.sleep(_EVENT_LOCK_SECONDS)
         else:
             return True
     return False
 
 
 def _rotate(path: Path) -> None:
-    for number in range(KEPT_EVENT_FILES - 1, 0, -1):
+    for number in range(_KEPT_EVENT_FILES - 1, 0, -1):
         with contextlib.suppress(FileNotFoundError):
             os.replace(f"{path}.{number}", f"{path}.{number + 1}")
     os.replace(path, f"{path}.1")
@@ -177,8 +177,8 @@ def _bounded(value: Any) -> Any:
     if isinstance(value, float):
         return value if math.isfinite(value) else None
     if isinstance(value, Mapping):
-        entries = list(value.items())[:MOST_ENTRIES]
+        entries = list(value.items())[:_MAX_ENTRIES]
         return {printable(str(key), MOST_TEXT): _bounded(entry) for key, entry in entries}
     if isinstance(value, list | tuple):
-        return [_bounded(entry) for entry in value[:MOST_ENTRIES]]
+        return [_bounded(entry) for entry in value[:_MAX_ENTRIES]]
     return printable(str(value), MOST_TEXT)

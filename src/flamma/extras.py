@@ -30,14 +30,14 @@ PURPOSES = {
 }
 """What each extra is for; the extras of developers are left out."""
 
-MODULES = {"mlflow-skinny": "mlflow", "protobuf": "google.protobuf"}
+_MODULES = {"mlflow-skinny": "mlflow", "protobuf": "google.protobuf"}
 """The modules of packages that are not imported by their own name."""
 
 DEPLOYMENT_MODULES = ("flwr", "cryptography", "httpx", "google.protobuf", "uvicorn")
 """What the hosts of a deployed federation run on; only simulations need Ray."""
 
 
-def packages_of(extra: str, distribution: str = DISTRIBUTION) -> list[str]:
+def _packages_of(extra: str, distribution: str = DISTRIBUTION) -> list[str]:
     """Return the packages that an extra of a distribution brings, with those of their own extras.
 
     Without the metadata of the distribution there are none.
@@ -55,13 +55,13 @@ def packages_of(extra: str, distribution: str = DISTRIBUTION) -> list[str]:
         if named and re.search(rf"""extra == ['"]{extra}['"]""", marker):
             found.append(named[1])
             for inner in filter(None, (named[2] or "").split(",")):
-                found += packages_of(inner.strip(), named[1])
+                found += _packages_of(inner.strip(), named[1])
     return list(dict.fromkeys(found))
 
 
 def missing_packages(extra: str) -> list[str]:
     """Return the packages of an extra that cannot be imported."""
-    return [package for package in packages_of(extra) if not is_installed(_module(package))]
+    return [package for package in _packages_of(extra) if not is_installed(_module(package))]
 
 
 def is_installed(module: str) -> bool:
@@ -75,7 +75,7 @@ def is_installed(module: str) -> bool:
 def extra_of(module: str) -> str:
     """Return the extra with the package that a module belongs to; empty if there is none."""
     for extra in PURPOSES:
-        for package in map(_module, packages_of(extra)):
+        for package in map(_module, _packages_of(extra)):
             if f"{module}.".startswith(f"{package}.") or package.startswith(f"{module}."):
                 return extra
     return ""
@@ -112,4 +112,4 @@ def require(feature: str, *modules: str) -> None:
 
 
 def _module(package: str) -> str:
-    return MODULES.get(package, package.replace("-", "_"))
+    return _MODULES.get(package, package.replace("-", "_"))

@@ -89,10 +89,10 @@ def exit_after(job: Callable[[], int]) -> NoReturn:
 
 # Memory that a process shares with those it forks.
 
-Number = TypeVar("Number", bound=np.generic)
+_Number = TypeVar("_Number", bound=np.generic)
 
 
-def shared_zeros(shape: int | tuple[int, ...], dtype: type[Number]) -> NDArray[Number]:
+def shared_zeros(shape: int | tuple[int, ...], dtype: type[_Number]) -> NDArray[_Number]:
     """Return an array that forked processes share; its memory is freed with the last of them.
 
     A forked process only counts the pages of it that it uses.

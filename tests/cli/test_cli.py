@@ -12,7 +12,7 @@ import sys
 import pytest
 
 from flamma.cli import main
-from flamma.cli.info import run_list
+from flamma.cli.info import _run_list
 from flamma.experiments.settings import flag_of
 
 
@@ -24,7 +24,7 @@ def failing(monkeypatch):
         def run(options):
             raise error
 
-        monkeypatch.setattr("flamma.cli.info.run_list", run)
+        monkeypatch.setattr("flamma.cli.info._run_list", run)
 
     return install
 
@@ -39,10 +39,10 @@ def test_a_broken_pipe_inside_the_run_is_an_error(failing, capsys):
 
 def test_a_broken_pipe_inside_the_run_is_an_error_also_with_output_before_it(monkeypatch, capsys):
     def run(options):
-        run_list(options)
+        _run_list(options)
         raise BrokenPipeError(errno.EPIPE, "Broken pipe")
 
-    monkeypatch.setattr("flamma.cli.info.run_list", run)
+    monkeypatch.setattr("flamma.cli.info._run_list", run)
     assert main(["list"]) == 1
 
 

@@ -10,7 +10,7 @@ import pytest
 
 import flamma
 from flamma.cli import main
-from flamma.cli.info import compiler, problems
+from flamma.cli.info import _compiler, _problems
 from flamma.experiments.parts import PARTS, own_options
 from flamma.strategies import FAMILIES, STRATEGIES, in_family
 
@@ -49,7 +49,7 @@ def test_a_broken_part_does_not_hide_the_others(capsys, monkeypatch):
     def broken():
         raise RuntimeError("torch is broken\nin many lines")
 
-    monkeypatch.setattr("flamma.cli.info.devices", broken)
+    monkeypatch.setattr("flamma.cli.info._devices", broken)
     monkeypatch.setattr(
         "flamma.training.lanes.library.unavailable_reason", lambda: "it was not compiled."
     )
@@ -71,8 +71,8 @@ def test_a_broken_part_does_not_hide_the_others(capsys, monkeypatch):
 )
 def test_what_is_scarce_is_told(topic, fact, expected):
     found = {name: {} for name in ("lanes", "memory", "disk", "processor")}
-    assert problems(found) == []
-    [told] = problems(found | {topic: fact})
+    assert _problems(found) == []
+    [told] = _problems(found | {topic: fact})
     assert expected in told
 
 
@@ -81,10 +81,10 @@ def test_a_compiler_is_found_by_its_variable(monkeypatch, tmp_path):
     own.write_text("#!/bin/sh\necho own-cc 1.2\necho more\n")
     own.chmod(0o755)
     monkeypatch.setenv("CXX", f"{own} -O2")
-    assert compiler() == {"path": str(own), "version": "own-cc 1.2"}
+    assert _compiler() == {"path": str(own), "version": "own-cc 1.2"}
     monkeypatch.setenv("PATH", "")
     monkeypatch.delenv("CXX")
-    assert compiler() == {"path": None, "version": None}
+    assert _compiler() == {"path": None, "version": None}
 
 
 # ``flamma list``: everything there is to choose from, and a part of it.

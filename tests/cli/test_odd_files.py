@@ -143,10 +143,10 @@ def call(command, run, folder, scratch):
     """Run a command in this process; return its exit code and what it said."""
     if command == "watch":
         from flamma.experiments.folder import Follower
-        from flamma.reports.live import DirectoryWatch
+        from flamma.reports.live import _DirectoryWatch
 
         Follower(run).new()
-        DirectoryWatch(run).poll()
+        _DirectoryWatch(run).poll()
         return 0, ""
     out, said = io.StringIO(), io.StringIO()
     with contextlib.redirect_stdout(out), contextlib.redirect_stderr(said):

@@ -11,8 +11,8 @@ import pytest
 
 import flamma
 from flamma.cli import main
-from flamma.cli.info import source_of
-from flamma.cli.parser import _NAMED_BY, _SOURCES, command_line, names_for, registered_names
+from flamma.cli.info import _source_of
+from flamma.cli.parser import _NAMED_BY, _SOURCES, _registered_names, command_line, names_for
 from flamma.experiments.parts import PARTS
 
 
@@ -52,7 +52,7 @@ def test_a_mistyped_word_names_the_nearest_of_its_command(capsys, words, expecte
 
 @pytest.mark.parametrize("part", [p for p in PARTS if p.name in _SOURCES], ids=lambda p: p.name)
 def test_names_read_from_the_source_are_those_of_the_registry(part):
-    assert registered_names(part.name) == tuple(part.registry)
+    assert _registered_names(part.name) == tuple(part.registry)
 
 
 def test_every_kind_of_name_can_be_listed():
@@ -128,6 +128,6 @@ def test_an_installation_tells_its_source_and_no_password(record, expected):
         def read_text(self, name):
             return None if record is None else json.dumps(record)
 
-    told = source_of(Installed())
+    told = _source_of(Installed())
     assert told.endswith(expected)
     assert "secret" not in told

@@ -146,7 +146,7 @@ class RogueSite:
         where = {"site": str(self.place / "site.toml")}
         context = Context(message.metadata.run_id, self.number, where, RecordDict(), {})
         content = client_app.answer(message.content, context)
-        upload = self.upload if codec.WEIGHTS_RECORD in content else Upload.whole
+        upload = self.upload if codec._WEIGHTS_RECORD in content else Upload.whole
         upload(Upload(self, message, content))
 
 
@@ -213,6 +213,6 @@ class Upload:
 
     def fill(self, size):
         """Let the weights be so many random bytes."""
-        kind = self.content[codec.WEIGHTS_RECORD]["params"].stype
+        kind = self.content[codec._WEIGHTS_RECORD]["params"].stype
         array = Array("float32", (size // 4,), kind, os.urandom(size))
-        self.content[codec.WEIGHTS_RECORD] = ArrayRecord({"params": array})
+        self.content[codec._WEIGHTS_RECORD] = ArrayRecord({"params": array})

@@ -293,7 +293,7 @@ def test_a_site_cannot_answer_for_another(play):
 
     async def forge(site):
         first = await site.send(PUSH_MESSAGES, make_answer(claims=OTHER)[0])
-        site.proxy.orders._orders[ORDER] = orders_module.SentOrder("site1")
+        site.proxy.orders._orders[ORDER] = orders_module._SentOrder("site1")
         second = await site.send(PUSH_MESSAGES, make_answer()[0])
         order = messages.ConfirmMessageReceivedRequest(message_object_id=ORDER)
         third = await site.send(_CONFIRM, order)

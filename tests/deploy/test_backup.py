@@ -15,7 +15,7 @@ import pytest
 import flamma
 from flamma.cli import main
 from flamma.deploy.archives import _CONTENTS, checked_name
-from flamma.deploy.backup import back_up, copied_run
+from flamma.deploy.backup import _copied_run, back_up
 from flamma.deploy.hosts import read_server
 from flamma.deploy.known_runs import known_runs, newest_run, remember_run
 from flamma.deploy.restore import restore
@@ -226,7 +226,7 @@ def test_a_run_that_goes_on_is_copied_as_of_one_moment(tmp_path):
         while not done.is_set():
             if (run / "manifest.json").exists():
                 place = tmp_path / f"copy{len(copies)}"
-                copied_run(run, place)
+                _copied_run(run, place)
                 copies.append(place)
 
     done = threading.Event()

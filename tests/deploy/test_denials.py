@@ -14,7 +14,7 @@ import pytest
 from deploy.signing import load_key, signed
 from flamma.deploy import connection, denials
 from flamma.deploy.admission import SiteKeys
-from flamma.deploy.denials import Denials, fresh_denials, site_reasons
+from flamma.deploy.denials import Denials, _fresh_denials, site_reasons
 from flamma.deploy.hosts import read_host, read_server
 from flamma.deploy.init import init
 from flamma.deploy.keys import make_site_key
@@ -50,24 +50,24 @@ def headers(key, behind=0.0):
 def test_a_site_with_another_clock_is_told_by_name_and_by_how_much(fed, server, behind, said):
     key = load_key(fed / "sites/b/site.key")
     Denials(server).note_headers(headers(key, behind), "10.0.0.7")
-    assert fresh_denials(server)["b"].startswith(said)
+    assert _fresh_denials(server)["b"].startswith(said)
 
 
 def test_another_key_and_another_signature_are_told(fed, server, tmp_path):
     make_site_key(tmp_path / "site.key", tmp_path / "x.pub", "x")
     Denials(server).note_headers(headers(load_key(tmp_path / "site.key")), "10.0.0.7")
     told = "a host at 10.0.0.7 tried to connect with a key that is not registered"
-    assert fresh_denials(server) == {"": told}
+    assert _fresh_denials(server) == {"": told}
     forged = dict(headers(load_key(fed / "sites/a/site.key")))
     forged[b"flwr-signature"] = b"AAAA"
     Denials(server).note_headers(list(forged.items()), "10.0.0.7")
-    assert fresh_denials(server)["a"] == "its requests are not signed by its key"
+    assert _fresh_denials(server)["a"] == "its requests are not signed by its key"
 
 
 def test_strangers_leave_no_trace_and_a_flood_is_written_once(fed, server, monkeypatch):
     found = Denials(server)
     found.note_headers([(b"host", b"x")], "10.0.0.7")
-    assert fresh_denials(server) == {}
+    assert _fresh_denials(server) == {}
     key = load_key(fed / "sites/a/site.key")
     written = []
     real = denials.write_atomically
@@ -84,10 +84,10 @@ def test_what_the_superlink_refuses_is_told_and_old_reasons_are_not(server, monk
     Denials(server).note_answer("c", "/v1/fleet/activate-node", 412, error)
     Denials(server).note_answer("a", "/v1/fleet/pull-messages", 412, error)
     said = "the SuperLink refuses it (412: Runtime version mismatch: 1.40 and 1.41)"
-    assert fresh_denials(server) == {"c": said}
+    assert _fresh_denials(server) == {"c": said}
     now = time.time()
     monkeypatch.setattr(denials.time, "time", lambda: now + denials._FRESH_SECONDS + 1)
-    assert fresh_denials(server) == {}
+    assert _fresh_denials(server) == {}
 
 
 class Node:
@@ -183,13 +183,13 @@ def test_a_site_says_in_one_sentence_why_it_cannot_connect(fed, monkeypatch, ans
     answering(monkeypatch, answer)
     if isinstance(answer, ssl.SSLCertVerificationError):
         answer.verify_message = "self-signed"
-    told = connection.why_not_connected(read_host(fed / "sites/b"), "127.0.0.1:8443")
+    told = connection._why_not_connected(read_host(fed / "sites/b"), "127.0.0.1:8443")
     assert re.search(said, told), told
 
 
 def test_a_site_that_could_connect_says_nothing_and_signs_as_flower_does(fed, monkeypatch, server):
     asked = answering(monkeypatch, Answer(200))
-    assert connection.why_not_connected(read_host(fed / "sites/b"), "127.0.0.1:8443") == ""
+    assert connection._why_not_connected(read_host(fed / "sites/b"), "127.0.0.1:8443") == ""
     [sent] = asked
     raw = [(name.encode(), value.encode()) for name, value in sent.items()]
     assert SiteKeys({"b": server.public_key("b")}).site_of(raw) == "b"

@@ -12,7 +12,7 @@ from flwr.proto.fleet_pb2 import DeactivateNodeRequest, DeactivateNodeResponse
 
 from flamma.deploy import deregister as module
 from flamma.deploy.admission import SiteKeys
-from flamma.deploy.deregister import last_node_id
+from flamma.deploy.deregister import _last_node_id
 from flamma.deploy.hosts import read_host, read_server
 from flamma.deploy.init import init
 from flamma.deploy.proxy import _ALLOWED_PATHS
@@ -102,7 +102,7 @@ def test_only_the_end_of_a_long_log_is_searched(tmp_path, monkeypatch):
     monkeypatch.setattr(module, "_LOG_TAIL_BYTES", 100)
     path = tmp_path / "supernode.log"
     path.write_text("SuperNode ID: 3\n" + "x" * 200, encoding="utf-8")
-    assert last_node_id(path) is None
+    assert _last_node_id(path) is None
     path.write_text("x" * 200 + "SuperNode ID: 4\n", encoding="utf-8")
-    assert last_node_id(path) == 4
-    assert last_node_id(tmp_path / "none") is None
+    assert _last_node_id(path) == 4
+    assert _last_node_id(tmp_path / "none") is None

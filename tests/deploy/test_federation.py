@@ -26,7 +26,7 @@ from deployment import (
     sha,
     wait_for,
 )
-from flamma.deploy.commands import environment, site_commands
+from flamma.deploy.commands import _site_commands, environment
 from flamma.deploy.hosts import read_host, read_server
 from flamma.deploy.init import free_ports
 from flamma.deploy.keys import make_site_key
@@ -175,7 +175,7 @@ def test_a_site_without_a_registered_key_does_not_get_in(trial, tmp_path):
 def supernode(folder, *more):
     host = read_host(folder)
     [port] = free_ports(1)
-    words = list(site_commands(host, True, port)[0].words)
+    words = list(_site_commands(host, True, port)[0].words)
     if more:  # without TLS, and so without a key, which Flower lets be used with TLS only
         for flag in ("--root-certificates", "--auth-supernode-private-key"):
             del words[words.index(flag) : words.index(flag) + 2]

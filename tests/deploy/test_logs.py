@@ -80,7 +80,7 @@ def test_what_is_no_event_is_left_out_and_terminals_are_not_obeyed(hosts, capsys
 
 def test_new_events_come_as_they_are_written_through_a_rotation(hosts, monkeypatch):
     monkeypatch.setattr(logs, "_NEW_EVENTS_SECONDS", 0.0)
-    monkeypatch.setattr(events, "MOST_EVENT_BYTES", 400)
+    monkeypatch.setattr(events, "_MAX_EVENT_BYTES", 400)
     server, _ = hosts
     own = host_journal(server, "proxy")
     own.tell("before", "not told")

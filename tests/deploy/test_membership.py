@@ -22,7 +22,7 @@ from flamma.deploy.liveness import SignGiver, Signs
 from flamma.deploy.membership import add_site, remove_site
 from flamma.deploy.rotation import rotate_authority, rotate_own_key, rotate_server, rotate_site
 from flamma.deploy.status import status
-from flamma.deploy.traffic import _TRAFFIC_FILE, ProxyTraffic, SiteTraffic
+from flamma.deploy.traffic import _TRAFFIC_FILE, ProxyTraffic, _SiteTraffic
 from flamma.deploy.watch import Watch, keys_digest, proxy_state, site_keys
 from flamma.errors import DeployError
 from flamma.io import stamp
@@ -256,7 +256,7 @@ def test_the_time_of_the_last_sign_is_told(fed, capsys):
     server.state.mkdir()
     seen = {"south": 1e9, "gone": 1.0, "north": 0.0}
     ProxyTraffic(
-        server.state / _TRAFFIC_FILE, sites={n: SiteTraffic(seen=t) for n, t in seen.items()}
+        server.state / _TRAFFIC_FILE, sites={n: _SiteTraffic(seen=t) for n, t in seen.items()}
     ).save()
     SignGiver(north.state / "supernode.json").is_answered()
     found = status(fed)["seen"]

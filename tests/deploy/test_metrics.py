@@ -15,8 +15,8 @@ from flamma.deploy.exposition import MetricFamily, exposition
 from flamma.deploy.hosts import ServerHost
 from flamma.deploy.init import free_ports
 from flamma.deploy.known_runs import remember_run
-from flamma.deploy.metrics import ServerMetrics, serve_metrics
-from flamma.deploy.run_metrics import failure_kind
+from flamma.deploy.metrics import _serve_metrics, _ServerMetrics
+from flamma.deploy.run_metrics import _failure_kind
 from flamma.errors import DeployError
 from flamma.experiments.config import make_config
 from flamma.records import CostRecord, Evaluation, OfferRecord, Outcomes, RoundRecord, Warmup
@@ -62,7 +62,7 @@ def write(folder, records):
 
 
 def test_the_metrics_of_a_run_are_sums_of_its_records(server, run):
-    found = parsed(ServerMetrics(server).page())
+    found = parsed(_ServerMetrics(server).page())
     this = {"run": "0123456789ab"}
     assert value(found, "flamma_run_info", **this, folder='run "x"', strategy="flamma") == 1
     assert value(found, "flamma_run_rounds_total", **this) == 3
@@ -85,7 +85,7 @@ def test_the_metrics_of_a_run_are_sums_of_its_records(server, run):
 
 
 def test_what_changes_on_the_disk_changes_here(server, run):
-    metrics, this = ServerMetrics(server), {"run": "0123456789ab"}
+    metrics, this = _ServerMetrics(server), {"run": "0123456789ab"}
     metrics.page()
     write(run, [record(1), record(2)])  # went on from a checkpoint
     (run / "sites.json").write_text(json.dumps({"waiting_since": 12.5}))
@@ -108,13 +108,13 @@ def test_damaged_files_are_left_out_and_end_nothing(server, run):
     (server.state / "traffic.json").write_text("[1]")
     with open(server.state / "runs.jsonl", "a") as known:
         known.write('damage\n{"path": 1}\n[]\n')
-    found = parsed(ServerMetrics(server).page())
+    found = parsed(_ServerMetrics(server).page())
     assert value(found, "flamma_run_rounds_total", run="0123456789ab") == 0
     assert "flamma_run_gamma" not in found
 
 
 def test_it_is_served_to_this_host_only(server, run):
-    serving = serve_metrics(server)
+    serving = _serve_metrics(server)
     threading.Thread(target=serving.serve_forever, daemon=True).start()
     url = f"http://127.0.0.1:{server.metrics_port}"
     try:
@@ -147,7 +147,7 @@ def test_values_and_labels_are_escaped():
 
 
 def test_a_site_cannot_make_labels():
-    assert {failure_kind(f"I made up reason {number}") for number in range(99)} == {"other"}
+    assert {_failure_kind(f"I made up reason {number}") for number in range(99)} == {"other"}
 
 
 @pytest.mark.parametrize("port", [1, 2, -1, 65536])

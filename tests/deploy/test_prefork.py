@@ -55,7 +55,7 @@ def test_the_code_that_comes_with_a_task_is_not_looked_at(monkeypatch):
     monkeypatch.setattr(prefork, "_TASK_POLL_SECONDS", 0)
     monkeypatch.setattr(prefork.os, "waitpid", lambda *_: (1, 0))
     monkeypatch.setattr(prefork.os, "kill", lambda *_: None)
-    prefork.run_task("address", "token", "the site's app")
-    [(_, given)] = [(job, given) for job, given in forked if job is prefork.answer_message]
+    prefork._run_task("address", "token", "the site's app")
+    [(_, given)] = [(job, given) for job, given in forked if job is prefork._answer_message]
     assert "the site's app" in given
     assert not any(isinstance(part, Poison) for part in given)

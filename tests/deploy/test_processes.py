@@ -13,7 +13,7 @@ import time
 import psutil
 import pytest
 
-from flamma.deploy.processes import Process, end_sessions, session_members
+from flamma.deploy.processes import Process, _session_members, end_sessions
 
 PARENT = """
 import subprocess, sys, time
@@ -89,7 +89,7 @@ def test_a_process_is_alive_while_a_thread_of_it_is():
 def test_a_session_is_ended_with_every_process_in_it():
     process, pid = started(PARENT)
     leader, child = Process.of(process.pid), Process.of(int(pid))
-    assert session_members(leader) == {leader, child}
+    assert _session_members(leader) == {leader, child}
     end_sessions([leader], timeout=5)
     closed(process)
     assert process.returncode == -signal.SIGTERM
@@ -119,7 +119,7 @@ def test_another_process_with_the_same_pid_is_left_alone():
     process, _ = started(STUBBORN)
     real = Process.of(process.pid)
     later = dataclasses.replace(real, started=real.started + 1)
-    assert session_members(later) == set()
+    assert _session_members(later) == set()
     end_sessions([later], timeout=0.5)
     assert real.alive
     end_sessions([real], timeout=0.5)

@@ -23,7 +23,7 @@ from flamma.deploy.admission import Connections
 from flamma.deploy.hosts import read_server
 from flamma.deploy.http_messages import _MAX_REQUEST_BYTES
 from flamma.deploy.init import init
-from flamma.deploy.proxy import CountRepeats
+from flamma.deploy.proxy import _CountRepeats
 from flamma.deploy.rotation import rotate_site
 
 PUSH = "/v1/fleet/get-fab"
@@ -284,7 +284,7 @@ def test_a_connection_that_has_ended_makes_room_first():
 
 def test_messages_of_one_kind_are_counted_not_repeated(caplog, monkeypatch):
     logger = logging.getLogger("test of the proxy")
-    logger.addFilter(CountRepeats())
+    logger.addFilter(_CountRepeats())
 
     def warn():
         logger.warning("Invalid %s", "request")

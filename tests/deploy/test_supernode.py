@@ -34,8 +34,8 @@ from flamma.deploy.commands import Command, commands_of
 from flamma.deploy.hosts import read_hosts
 from flamma.deploy.init import free_ports, init
 from flamma.deploy.liveness import SignGiver, Signs
-from flamma.deploy.supernode import _ANSWER_MISSING, MessageLoop, give_signs, patch_message_loop
-from flamma.deploy.supervisor import Child
+from flamma.deploy.supernode import _ANSWER_MISSING, _give_signs, _MessageLoop, _patch_message_loop
+from flamma.deploy.supervisor import _Child
 from flamma.io import stamp
 
 RUN = 1
@@ -50,7 +50,7 @@ def node(monkeypatch):
     state = NodeStateFactory(store).state()
     state.set_node_id(7)
     monkeypatch.setattr(flower.time, "sleep", lambda seconds: None)
-    loop = MessageLoop(
+    loop = _MessageLoop(
         flower._pull_and_store_message, flower._push_messages, flower._insert_message
     )
     state.store_run(SimpleNamespace(run_id=RUN, fab_hash="", primary_task_type="", series_id=1))
@@ -173,7 +173,7 @@ def test_flowers_own_loop_has_the_steps_that_are_mended(monkeypatch):
     steps = {name: getattr(flower, name) for name in ("_pull_and_store_message", "_push_messages")}
     for name, step in steps.items():
         monkeypatch.setattr(flower, name, step)  # put back at the end
-    patch_message_loop(flower)
+    _patch_message_loop(flower)
     assert all(getattr(flower, name) != step for name, step in steps.items())
 
 
@@ -190,7 +190,7 @@ def test_requests_are_noted_as_signs(tmp_path):
                 raise OSError("no network")
             return request
 
-    give_signs(Client, SignGiver(tmp_path / "signs.json"))
+    _give_signs(Client, SignGiver(tmp_path / "signs.json"))
     assert Client()._unary_unary(path="/v1/fleet/pull-messages", request=5) == 5
     first = Signs.read(tmp_path / "signs.json")
     assert first.answered == pytest.approx(time.time(), abs=60)
@@ -203,7 +203,7 @@ def test_requests_are_noted_as_signs(tmp_path):
 
 def test_a_process_is_restarted_when_it_is_silent(tmp_path, monkeypatch):
     monkeypatch.setattr(supervisor, "_MAX_SILENCE_SECONDS", 50.0)
-    child = Child(Command("supernode", ("x",), signs=tmp_path / "signs.json"), started=1000.0)
+    child = _Child(Command("supernode", ("x",), signs=tmp_path / "signs.json"), started=1000.0)
     assert child.reason_to_restart(1040.0) == "", "it has just begun"
     assert child.reason_to_restart(1060.0) == "gave no sign of life for 60 s"
     (tmp_path / "signs.json").write_text(json.dumps({"asked": 1030.0, "answered": None}))
@@ -213,7 +213,7 @@ def test_a_process_is_restarted_when_it_is_silent(tmp_path, monkeypatch):
 
 def test_a_process_is_restarted_when_it_must_read_new_keys(fed):
     _, site = read_hosts(fed)
-    supernode, worker = (Child(c, read=stamp(*c.reads)) for c in commands_of(site, True, 1))
+    supernode, worker = (_Child(c, read=stamp(*c.reads)) for c in commands_of(site, True, 1))
     supernode.started = time.monotonic()
     assert [c.reason_to_restart(time.monotonic()) for c in (supernode, worker)] == ["", ""]
     assert flamma("deploy", "rotate", fed, "site0").returncode == 0

@@ -51,7 +51,7 @@ from flamma.experiments.suite import (
 )
 from flamma.metrics import METRICS
 from flamma.records import Evaluation, OfferRecord, Outcomes, RoundRecord
-from flamma.reports.comparison import comparison_document, main_table
+from flamma.reports.comparison import _main_table, comparison_document
 from flamma.reports.reading import ComparisonView, read_comparison
 from flamma.strategies import RETIRED, label_of
 from made_runs import made_comparison, made_config
@@ -531,7 +531,7 @@ def test_every_table_has_the_column(with_local):
     told = json.loads((with_local / "table.json").read_text())["rows"]
     assert ["better_off" in row["values"] for row in told] == [True, True, False]
     view = ComparisonView(with_local, table, {}, [])
-    assert main_table(view, "mnist").header[3] == "Share better off (iid)"
+    assert _main_table(view, "mnist").header[3] == "Share better off (iid)"
     assert "Share better off (iid)" in str(table)
 
 

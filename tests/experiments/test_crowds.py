@@ -21,7 +21,7 @@ from flamma.experiments.suite import Cell
 from flamma.reports.comparison import comparison_document
 from flamma.reports.document import as_json, read_document
 from flamma.reports.reading import read_run
-from flamma.reports.run_charts import _histogram, quantile_traces
+from flamma.reports.run_charts import _histogram, _quantile_traces
 
 CLIENTS, PER_ROUND, SAMPLE, ROUNDS = 20_000, 50, 500, 4
 SAID = "a sample of 500 of 20,000 clients"
@@ -188,7 +188,7 @@ def test_tables_and_pages_of_a_comparison_say_that_it_is_a_sample(crowd, tmp_pat
 
 def test_quantiles_of_a_round_are_those_of_its_clients():
     values = [np.arange(11.0), np.zeros(0), np.array([5.0, np.nan])]
-    low, high, tenth, ninth, median = quantile_traces([1, 2, 3], values)
+    low, high, tenth, ninth, median = _quantile_traces([1, 2, 3], values)
     assert [trace["x"] for trace in (low, high, tenth, ninth, median)] == [[1, 3]] * 5
     found = [trace["y"] for trace in (low, tenth, median, ninth, high)]
     assert found == [[0, 5], [1, 5], [5, 5], [9, 5], [10, 5]]

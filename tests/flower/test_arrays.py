@@ -8,7 +8,7 @@ from flwr.app import Array, ArrayRecord
 
 from flamma.engines.flower.messages import MessageError
 from flamma.errors import FlammaError
-from flamma.flower.arrays import NamedArrays, mean_of_whole, read_npy
+from flamma.flower.arrays import NamedArrays, _mean_of_whole, _read_npy
 
 NAMED = ArrayRecord(
     {
@@ -73,7 +73,7 @@ HEADERS = {
 def test_a_header_that_is_not_exactly_numpys_is_refused(case):
     array = Array("float32", (2, 3), "numpy.ndarray", HEADERS[case])
     with pytest.raises(MessageError, match=r"^the weights w "):
-        read_npy(array, np.dtype(np.float32), (2, 3), "the weights w")
+        _read_npy(array, np.dtype(np.float32), (2, 3), "the weights w")
 
 
 @pytest.mark.parametrize(
@@ -90,7 +90,7 @@ def test_a_header_that_is_not_exactly_numpys_is_refused(case):
 )
 def test_what_numpy_writes_is_read(values):
     values = np.asarray(values)
-    found = read_npy(Array(values), values.dtype, values.shape, "the weights")
+    found = _read_npy(Array(values), values.dtype, values.shape, "the weights")
     assert found.dtype == values.dtype
     np.testing.assert_array_equal(found, values)
 
@@ -105,7 +105,7 @@ def test_whole_numbers_have_a_mean_that_is_whole():
         {"n": np.array(10), "m": np.array([True])},
         {"n": np.array(21), "m": np.array([False])},
     ]
-    means = mean_of_whole(parts, [3.0, 1.0])
+    means = _mean_of_whole(parts, [3.0, 1.0])
     assert means["n"].dtype == np.int64
     assert means["n"] == 13  # 12.75
     assert means["m"].tolist() == [True]

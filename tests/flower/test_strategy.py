@@ -26,11 +26,11 @@ import vector_strategies
 from documented import ROOT
 from engines.flower.loopback import LoopGrid, partitions
 from flamma.engines.flower.environment import OFFLINE_ENVIRONMENT
-from flamma.engines.flower.simulation import end_session
+from flamma.engines.flower.simulation import _end_session
 from flamma.errors import EmptyRunError, FlammaError, MissingExtraError
 from flamma.flower import FlammaStrategy, FlowerStrategy, MessageError, respond
 from flamma.flower.client import EPOCHS_METRIC, LOSS_METRIC, SAMPLES_METRIC
-from flamma.flower.refusals import needs_our_clients
+from flamma.flower.refusals import _needs_our_clients
 from flamma.flower.strategy import _NO_EPOCHS
 from flamma.records import RoundRecord
 from flamma.strategies import STRATEGIES
@@ -58,7 +58,7 @@ def started(app, strategy, rounds=3, **options):
 def fits(strategy):
     """Whether a strategy can do without clients of FLamma's own."""
     plain = not strategy.needs.pooled_data and not strategy.needs.clock
-    return plain and not needs_our_clients(strategy)
+    return plain and not _needs_our_clients(strategy)
 
 
 @pytest.mark.parametrize("name", [n for n in STRATEGIES if fits(STRATEGIES[n])])
@@ -456,7 +456,7 @@ def superlink(tmp_path):
     finally:
         link.send_signal(signal.SIGTERM)
         link.wait(30)
-        end_session(link.pid)
+        _end_session(link.pid)
 
 
 def run_app(flwr, app, history, rounds=2):

@@ -17,7 +17,7 @@ from flwr.supercore.inflatable.inflatable_utils import inflate_object_from_conte
 
 from engines.flower.loopback import identify
 from flamma.engines.flower import codec
-from flamma.engines.flower.inflation import inflate_reply
+from flamma.engines.flower.inflation import _inflate_reply
 from flamma.engines.flower.messages import (
     MessageError,
     Order,
@@ -28,7 +28,7 @@ from flamma.engines.flower.messages import (
 from flamma.engines.flower.payload import read_reply
 from flamma.flower.arrays import NamedArrays
 from flamma.flower.client import EPOCHS_METRIC, INTRODUCTION_RECORD, LOSS_METRIC, SAMPLES_METRIC
-from flamma.flower.strategy import read_introduction, read_metrics, read_update
+from flamma.flower.strategy import _read_introduction, _read_metrics, _read_update
 from flamma.tasks.base import MAX_CLASSES
 from flamma.types import MOST_SAMPLES, Terms, Update
 
@@ -78,9 +78,9 @@ def originals():
         (codec.pack_profile(PROFILE), codec.read_profile, valid_profile),
         (codec.pack_order(ORDER), codec.read_order, any_order),
         (codec.pack_answer("three", Update(3, None, 40, 0, 0.7)), read_loss, valid_loss),
-        (own, lambda c: read_update(3, c, FORM, (1, 10)), valid_update),
-        (own, lambda c: read_metrics(c, "acc", "loss"), valid_metrics),
-        (RecordDict({INTRODUCTION_RECORD: introduction}), read_introduction, valid_introduction),
+        (own, lambda c: _read_update(3, c, FORM, (1, 10)), valid_update),
+        (own, lambda c: _read_metrics(c, "acc", "loss"), valid_metrics),
+        (RecordDict({INTRODUCTION_RECORD: introduction}), _read_introduction, valid_introduction),
     ]
 
 
@@ -280,7 +280,7 @@ def try_objects(number):
     for _ in range(int(rng.integers(1, 4))):
         name = pick(rng, list(objects))
         objects[name] = torn(objects[name], rng)
-    found = inflate_reply(inflate_object_from_contents, 2**20, reply.object_id, objects)
+    found = _inflate_reply(inflate_object_from_contents, 2**20, reply.object_id, objects)
     assert isinstance(found, Message), number
     if not found.has_error():
         with np.errstate(all="ignore"):

@@ -7,7 +7,7 @@ import pytest
 
 from flamma.metrics import METRICS, RoundMetric, ScoreMetric
 from flamma.reports.document import read_document, write_report
-from flamma.reports.pictures import draw_comparison, save_curves
+from flamma.reports.pictures import _draw_dataset, save_curves
 from flamma.reports.reading import read_comparison, read_run
 from made_runs import made_comparison, made_run
 
@@ -72,7 +72,7 @@ def test_it_is_a_column_and_a_curve_of_the_comparison_page(tmp_path, median, ope
 def test_it_is_a_row_of_the_picture(tmp_path, median):
     path = made_comparison(tmp_path / "made", ["fedavg", "flamma"], seeds=2)
     view = read_comparison(path)
-    figure = draw_comparison(view, "mnist")
+    figure = _draw_dataset(view, "mnist")
     labels = [axes.get_ylabel() for axes in figure.axes[::2]]
     assert labels == ["accuracy, %", "variance, %²", "median accuracy, %"]
     [picture] = save_curves(path, view.comparison)

@@ -11,13 +11,13 @@ from browsing import until
 from flamma.experiments.comparison import Comparison, Row
 from flamma.experiments.statistics import AcrossSettings
 from flamma.reports.comparison import (
-    draw_critical_difference,
-    label_places,
+    _draw_critical_difference,
+    _label_places,
+    _statistics_section,
     save_diagrams,
-    statistics_section,
 )
 from flamma.reports.document import as_json, read_document, write_report
-from flamma.reports.pictures import _REFERENCES, draw_comparison, multiples
+from flamma.reports.pictures import _REFERENCES, _draw_dataset, multiples
 from flamma.reports.reading import ComparisonView, pareto, read_comparison
 from flamma.reports.style import looks_of
 from flamma.strategies import FAMILIES, in_family, label_of
@@ -179,7 +179,7 @@ def test_a_strategy_has_one_colour_everywhere_and_differs_from_others_of_its_fam
 def test_pictures_have_the_colours_of_the_page(view):
     drawn = {
         line.get_label(): line.get_color()
-        for axes in draw_comparison(view, "mnist").axes
+        for axes in _draw_dataset(view, "mnist").axes
         for line in axes.get_lines()
     }
     looks = looks_of(view.strategies)
@@ -209,7 +209,7 @@ def test_names_in_the_plane_stand_apart():
         Row("d", "s", name, (0,), {"accuracy": x, "accuracy_variance": 10.0}, {}, {})
         for name, x in (("a", 0.0), ("b", 40.0), ("c", 40.5), ("d", 41.0), ("e", 100.0))
     ]
-    found = label_places(neighbours, neighbours)
+    found = _label_places(neighbours, neighbours)
     assert len({found["b"], found["c"], found["d"]}) == 3
     assert (found["a"], found["e"]) == ("middle right", "middle left")  # where the picture ends
 
@@ -227,7 +227,7 @@ def test_it_can_be_read_on_a_phone(shown):
 
 
 def test_the_picture_has_a_row_for_every_family(view):
-    figure = draw_comparison(view, "mnist")
+    figure = _draw_dataset(view, "mnist")
     assert len(figure.axes) == 2 * len(view.families)
     own = {line.get_label() for line in figure.axes[4].get_lines()}
     third = multiples(view)[2]
@@ -271,7 +271,7 @@ def comparison(settings: int) -> Comparison:
 
 
 def test_the_diagram_hangs_every_strategy_at_its_rank_and_joins_groups():
-    [axes] = draw_critical_difference(FOUND).axes
+    [axes] = _draw_critical_difference(FOUND).axes
     texts = {text.get_text().strip() for text in axes.texts}
     assert {"FLamma (1.2)", "FedAvg (2.0)", "q-FFL (3.8)", "AFL (3.9)"} <= texts
     assert "accuracy: critical difference 1.00" in texts
@@ -281,7 +281,7 @@ def test_the_diagram_hangs_every_strategy_at_its_rank_and_joins_groups():
 
 def test_the_page_has_ranks_and_the_frontier_of_five_settings_or_more(tmp_path):
     view = ComparisonView(Path("x"), comparison(5), {}, [])
-    [section] = statistics_section(view)
+    [section] = _statistics_section(view)
     charts, *tables = section.items
     assert [chart.name for chart in charts.charts] == [
         "ranks-accuracy",
@@ -290,7 +290,7 @@ def test_the_page_has_ranks_and_the_frontier_of_five_settings_or_more(tmp_path):
     ]
     assert charts.charts[0].views[0].traces[0]["y"] == ["FLamma"]
     assert [table.rows[0][:2] for table in tables] == [["FLamma", "1.00"], ["FedAvg", "1.00"]]
-    assert not statistics_section(ComparisonView(Path("x"), comparison(4), {}, []))
+    assert not _statistics_section(ComparisonView(Path("x"), comparison(4), {}, []))
 
 
 def test_diagrams_are_drawn_beside_the_tables(tmp_path):

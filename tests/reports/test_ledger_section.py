@@ -12,7 +12,7 @@ from flamma.experiments.accounts import accounts_of, run_ledger
 from flamma.experiments.run import Run
 from flamma.reports.document import read_document, write_report
 from flamma.reports.reading import read_run
-from flamma.reports.run import ledger_section
+from flamma.reports.run import _ledger_section
 from made_runs import made_config, made_run
 
 
@@ -99,7 +99,7 @@ def test_a_run_without_a_ledger_has_no_section_and_no_complaint(strategy, tmp_pa
     (path / "ledger.csv").unlink(missing_ok=True)
     run = read_run(path)
     before = list(run.problems)
-    assert ledger_section(run) == []
+    assert _ledger_section(run) == []
     assert run.problems == before
 
 

@@ -17,7 +17,7 @@ import vector_strategies
 from browsing import until
 from colours import contrast
 from flamma.cli import main
-from flamma.cli.console import round_line
+from flamma.cli.console import _round_line
 from flamma.experiments.comparison import as_markdown, compared, parse_table, write_tables
 from flamma.experiments.folder import RunFolder
 from flamma.experiments.run import Run, run
@@ -743,7 +743,7 @@ def test_show_says_it(runs, capsys, name):
     told = json.loads(capsys.readouterr().out)
     found = [told[key] for key in ("personal", "surveyed", "bytes_surveys")]
     assert found == ([True, 0, 0] if own else [False, 8, sent])
-    line = round_line(done.history[-1], 2)
+    line = _round_line(done.history[-1], 2)
     assert line.endswith("own models" if own else "4 surveyed")
 
 

@@ -18,11 +18,11 @@ from flamma.experiments.ledger import ledger_writer
 from flamma.experiments.run import run
 from flamma.game import Game, solve
 from flamma.reports import document as pages
-from flamma.reports.comparison import paper_table
+from flamma.reports.comparison import _paper_table
 from flamma.reports.document import Document, Facts, as_json, read_document, write_report
 from flamma.reports.pictures import curves
 from flamma.reports.reading import is_comparison, pareto, read_comparison, read_run
-from flamma.reports.run_charts import decay, games
+from flamma.reports.run_charts import _games, decay
 from made_runs import (
     made_comparison,
     made_config,
@@ -122,7 +122,7 @@ def test_the_pareto_front_is_what_no_other_strategy_beats_in_both():
 
 
 def test_the_papers_table_is_kept_with_its_source():
-    table = paper_table()
+    table = _paper_table()
     assert table["source"].startswith("Javaherian, Turney, Chen, Tzeng")
     assert table["mnist"]["shards"]["flamma"] == {
         "accuracy": [97.62, 0.48],
@@ -145,7 +145,7 @@ def test_the_games_of_a_run_are_those_its_server_solved(tmp_path):
         model__name="logistic",
         costs__kind="lognormal",
     )
-    found = games(read_run(done.path))
+    found = _games(read_run(done.path))
     assert [game["round"] for game in found] == list(range(1, 13))
     for game in found:
         rebuilt = Game(
@@ -163,7 +163,7 @@ def test_the_games_of_a_run_are_those_its_server_solved(tmp_path):
 def test_the_unconstrained_optimum_is_the_closed_form(tmp_path):
     record = read_run(made_run(tmp_path / "run"))
     lines = {trace["name"]: trace for trace in decay(record).charts[0].views[0].traces}
-    game = games(record)[-1]
+    game = _games(record)[-1]
     total = sum(game["contributions"])
     response = sum(w / c for w, c in zip(game["contributions"], game["costs"], strict=True))
     bend = 2 * game["price"] * game["round"] - response
@@ -282,7 +282,7 @@ def test_a_game_that_cannot_be_one_is_left_out_and_named(tmp_path):
 
     rewrite_rounds(path, change)
     run = read_run(path)
-    assert [game["round"] for game in games(run)] == [1, 2, *range(4, 13)]
+    assert [game["round"] for game in _games(run)] == [1, 2, *range(4, 13)]
     assert any(text.startswith("the game of round 3 is damaged") for text in run.problems)
     assert len(run.problems) == 1
 
@@ -384,7 +384,7 @@ def test_without_the_extra_a_run_still_ends_well(tmp_path, capsys, monkeypatch):
 
 def test_long_runs_are_thinned_but_no_failure_is_lost(tmp_path, monkeypatch):
     monkeypatch.setattr("flamma.reports.document.MAX_POINTS", 30)
-    monkeypatch.setattr("flamma.reports.run_charts.SHOWN_ROUNDS", 20)
+    monkeypatch.setattr("flamma.reports.run_charts._SHOWN_ROUNDS", 20)
     charts = charts_of(read_document(made_run(tmp_path / "run", made_config(rounds=50))))
     accuracy = charts["accuracy"].views[0].traces[-1]
     assert len(accuracy["x"]) == 30

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from colours import contrast, linear
-from flamma.reports.pictures import line_style
+from flamma.reports.pictures import _line_style
 from flamma.reports.style import _STRATEGY_LOOKS, DASHES, SERIES, SHAPES, looks_of
 from flamma.strategies import RETIRED, STRATEGIES
 
@@ -90,6 +90,6 @@ def test_strategies_of_others_are_told_apart():
 
 
 def test_pictures_have_the_dashes_in_widths_of_the_line():
-    style = line_style(_STRATEGY_LOOKS["fedavg"], 1.5)
+    style = _line_style(_STRATEGY_LOOKS["fedavg"], 1.5)
     assert style == {"color": "#1A1D21", "linestyle": (0, (3.5, 1.5)), "linewidth": 1.5}
-    assert line_style(_STRATEGY_LOOKS["flamma"], 0.9)["linestyle"] == "-"
+    assert _line_style(_STRATEGY_LOOKS["flamma"], 0.9)["linestyle"] == "-"

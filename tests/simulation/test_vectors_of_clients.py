@@ -267,7 +267,7 @@ def test_who_is_asked_for_a_loss_cannot_send_weights(tmp_path, sites, monkeypatc
     def with_weights(name, report=None, *rest):
         content = real(name, report, *rest)
         if report is not None and np.isfinite(report.loss):
-            content[codec.WEIGHTS_RECORD] = codec.pack_params(np.zeros(15, dtype=np.float32))
+            content[codec._WEIGHTS_RECORD] = codec._pack_params(np.zeros(15, dtype=np.float32))
         return content
 
     monkeypatch.setattr("flamma.engines.flower.client_app.pack_answer", with_weights)

@@ -206,7 +206,7 @@ class RoundDisplay(LiveLine):
         if self.first is None:  # so that a user who interrupts it knows what to resume
             self.write(f"{_CLEAR if self.live else ''}run directory {self.folder}\n")
         left = self.left(number, self.rounds - number)
-        whole = round_line(record, self.rounds)
+        whole = _round_line(record, self.rounds)
         head, *others = whole.split("  ")
         name = "" if record.evaluation is None else record.evaluation.score_kind.name
         score = "".join(f"  {part}" for part in others if name and part.startswith(f"{name} "))
@@ -291,7 +291,7 @@ def progress(
             yield item
 
 
-def round_line(record: RoundRecord, rounds: int) -> str:
+def _round_line(record: RoundRecord, rounds: int) -> str:
     """Return one line on a finished round.
 
     Examples
@@ -300,7 +300,7 @@ def round_line(record: RoundRecord, rounds: int) -> str:
     >>> outcome = Outcomes((), {}, (4, 5), epochs_total=9)
     >>> scores = Evaluation({"accuracy": 71.25, "accuracy_variance": 605.2})
     >>> record = RoundRecord(3, (1, 2), OfferRecord(0.5), outcome, evaluation=scores)
-    >>> round_line(record, 10)
+    >>> _round_line(record, 10)
     'round  3/10  γ 0.500  epochs 4.5  accuracy 71.2%  variance 605.2'
     """
     epochs = record.outcome.local_epochs

@@ -46,10 +46,10 @@ def register_list(commands: argparse._SubParsersAction[Parser]) -> None:
         choices=["run", "suite"],
         help="print a JSON Schema of the file of a run or a suite, for editors",
     )
-    parser.set_defaults(run=run_list)
+    parser.set_defaults(run=_run_list)
 
 
-def run_list(options: argparse.Namespace) -> None:
+def _run_list(options: argparse.Namespace) -> None:
     """Run ``flamma list``."""
     from flamma.experiments.parts import PARTS, own_options
     from flamma.experiments.suite import suite_names
@@ -151,13 +151,13 @@ def installed_as() -> str:
     """Return where the package is, and what it was installed from, as a line."""
     place = Path(flamma.__file__).parent
     try:
-        origin = source_of(distribution(DISTRIBUTION))
+        origin = _source_of(distribution(DISTRIBUTION))
     except PackageNotFoundError:
         origin = "not installed, used from its source"
     return f"in {place} ({origin})"
 
 
-def source_of(package: Distribution) -> str:
+def _source_of(package: Distribution) -> str:
     """Return what an installed package was installed from, as ``pip`` recorded it."""
     try:
         table = json.loads(package.read_text("direct_url.json") or "")
@@ -201,9 +201,9 @@ def _diagnosis(data_dir: Path | None = None) -> dict[str, _FactTable]:
         "python": _python,
         "packages": _packages,
         "processor": _processor,
-        "compiler": compiler,
+        "compiler": _compiler,
         "lanes": _lanes,
-        "devices": devices,
+        "devices": _devices,
         "memory": _memory,
         "disk": lambda: _disk(data_dir),
         "data": lambda: _data(data_dir),
@@ -286,7 +286,7 @@ def _processor_model() -> str:
     return f"{named[1]}, {platform.machine()}" if named else platform.machine()
 
 
-def compiler() -> _FactTable:
+def _compiler() -> _FactTable:
     """Return the C++ compiler that would build the lanes, and its version."""
     wanted = [os.environ.get("CXX", "").split(" ")[0], os.environ.get("CC", "").split(" ")[0]]
     found = next((path for name in (*wanted, *_COMPILERS) if (path := shutil.which(name))), None)
@@ -313,7 +313,7 @@ def _lanes() -> _FactTable:
     return {"available": True, "why_not": wrong, "instruction_sets": sets, "used": used}
 
 
-def devices() -> _FactTable:
+def _devices() -> _FactTable:
     """Return the devices on which torch can train here."""
     from flamma.training.devices import device_facts
 
@@ -390,7 +390,7 @@ def register_doctor(commands: argparse._SubParsersAction[Parser]) -> None:
 def _run_doctor(options: argparse.Namespace) -> None:
     """Run ``flamma doctor``."""
     found = _diagnosis(options.data_dir)
-    amiss = problems(found)
+    amiss = _problems(found)
     if options.json:
         import json
 
@@ -408,7 +408,7 @@ def _run_doctor(options: argparse.Namespace) -> None:
         print(f"Extras that are not installed (see above): {', '.join(missing)}.")
 
 
-def problems(found: dict[str, JsonTable]) -> list[str]:
+def _problems(found: dict[str, JsonTable]) -> list[str]:
     """Return what is amiss, a sentence each that says what to do."""
     from flamma.reports.document import byte_size
 

@@ -273,7 +273,7 @@ def _names(kind: str) -> Sequence[str]:
 
         return suite_names()
 
-    names = registered_names(kind)
+    names = _registered_names(kind)
     return ("auto", *names) if kind == "trainers" else names
 
 
@@ -296,12 +296,12 @@ _SOURCES = {
 
 
 @cache
-def registered_names(kind: str) -> tuple[str, ...]:
+def _registered_names(kind: str) -> tuple[str, ...]:
     """Return the names of a registry in the order in which it lists them.
 
     Examples
     --------
-    >>> registered_names("engines")[:2]
+    >>> _registered_names("engines")[:2]
     ('local', 'flower')
     """
     from importlib.metadata import entry_points

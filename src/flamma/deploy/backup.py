@@ -78,7 +78,7 @@ def back_up(server: ServerHost, path: Path, keys: bool = False) -> _Backup:
                 archive.add(name, file)
         _add_state(server, archive, Path(scratch))
         for number, (run, place) in enumerate(sorted(runs.items())):
-            for name, file in copied_run(run, Path(scratch) / str(number)):
+            for name, file in _copied_run(run, Path(scratch) / str(number)):
                 archive.add(f"{place}/{name}", file)
         known = [runs[run.path.resolve()] for run in known_runs(server)]  # the last one at the end
         places = [*sorted(set(runs.values()) - set(known)), *known]
@@ -145,7 +145,7 @@ def _copy_database(database: Path, copy: Path) -> None:
         raise DeployError(f"cannot copy {database}: {error}.") from error
 
 
-def copied_run(run: Path, scratch: Path) -> list[tuple[str, Path]]:
+def _copied_run(run: Path, scratch: Path) -> list[tuple[str, Path]]:
     """Copy a run directory that may be written to, so that it is of one moment.
 
     Raises

@@ -49,7 +49,7 @@ def commands_of(host: Host, loopback: bool, runtime_port: int) -> list[Command]:
     if isinstance(host, ServerHost):
         return _server_commands(host, loopback)
     assert isinstance(host, SiteHost)
-    return site_commands(host, loopback, runtime_port)
+    return _site_commands(host, loopback, runtime_port)
 
 
 def _server_commands(host: ServerHost, loopback: bool) -> list[Command]:
@@ -81,7 +81,7 @@ def _server_commands(host: ServerHost, loopback: bool) -> list[Command]:
     ]
 
 
-def site_commands(host: SiteHost, loopback: bool, runtime_port: int) -> list[Command]:
+def _site_commands(host: SiteHost, loopback: bool, runtime_port: int) -> list[Command]:
     """Return the SuperNode and the worker that answers its messages."""
     script("flower-supernode")  # or say that Flower is missing
     signs = host.state / SIGNS_FILE

@@ -28,7 +28,7 @@ _HEARTBEAT_PATH = "/v1/fleet/send-node-heartbeat"
 _UNAUTHORIZED = 401
 
 
-def why_not_connected(host: SiteHost, server: str) -> str:
+def _why_not_connected(host: SiteHost, server: str) -> str:
     """Return what keeps a site from connecting; empty if nothing is wrong with the connection."""
     name, _, port = server.rpartition(":")
     try:
@@ -106,7 +106,7 @@ def main() -> None:
     host = read_host(Path(sys.argv[1]))
     if not isinstance(host, SiteHost):
         raise DeployError(f"{host.folder} is the server's folder; only a site connects to it.")
-    if told := why_not_connected(host, sys.argv[2]):
+    if told := _why_not_connected(host, sys.argv[2]):
         print(f"{time.strftime('%H:%M:%S')} {host.name} cannot connect: {told}", flush=True)
 
 

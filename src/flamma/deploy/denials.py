@@ -129,7 +129,7 @@ def _read_denials(host: ServerHost) -> JsonTable:
         return {}
 
 
-def fresh_denials(host: ServerHost) -> dict[str, str]:
+def _fresh_denials(host: ServerHost) -> dict[str, str]:
     """Return why sites were denied just now, by name."""
     found = {}
     for name, entry in _read_denials(host).items():
@@ -141,7 +141,7 @@ def fresh_denials(host: ServerHost) -> dict[str, str]:
 
 def site_reasons(host: ServerHost) -> dict[str, str]:
     """Return why sites are not online, by name, as far as the server's host knows."""
-    denied = fresh_denials(host)
+    denied = _fresh_denials(host)
     try:
         with Control(host) as control:
             offline: Sequence[str] = control.offline()

@@ -20,7 +20,7 @@ _LOG_TAIL_BYTES = 1_000_000
 _NODE_ID = re.compile(rb"SuperNode ID: (\d+)")
 
 
-def last_node_id(log: Path) -> int | None:
+def _last_node_id(log: Path) -> int | None:
     """Return the last node id in a SuperNode's log; None if the server never gave it one."""
     try:
         with log.open("rb") as file:
@@ -61,7 +61,7 @@ def main() -> None:
     host = read_host(Path(sys.argv[1]))
     if not isinstance(host, SiteHost):
         raise DeployError(f"{host.folder} is the server's folder; only a site has a SuperNode.")
-    node_id = last_node_id(host.logs / "supernode.log")
+    node_id = _last_node_id(host.logs / "supernode.log")
     if node_id is None:
         return
     try:

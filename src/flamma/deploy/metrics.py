@@ -29,7 +29,7 @@ _MAX_MEASURED_RUNS = 10
 """How many runs are told, those that were submitted last."""
 
 
-class ServerMetrics:
+class _ServerMetrics:
     """The metrics of a server as they are at this moment.
 
     Parameters
@@ -101,9 +101,9 @@ class ServerMetrics:
         return [connected, seen, bytes_passed, refused]
 
 
-def serve_metrics(host: ServerHost) -> ThreadingHTTPServer:
+def _serve_metrics(host: ServerHost) -> ThreadingHTTPServer:
     """Return a server of the metrics, on the loopback address only; its caller lets it serve."""
-    metrics = ServerMetrics(host)
+    metrics = _ServerMetrics(host)
 
     class Handler(BaseHTTPRequestHandler):
         server_version = "flamma"
@@ -133,7 +133,7 @@ def serve_metrics(host: ServerHost) -> ThreadingHTTPServer:
 
 def main() -> None:
     """Serve the metrics of the server whose folder is the first argument."""
-    serve_metrics(read_server(Path(sys.argv[1]))).serve_forever()
+    _serve_metrics(read_server(Path(sys.argv[1]))).serve_forever()
 
 
 if __name__ == "__main__":

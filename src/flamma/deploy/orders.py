@@ -21,7 +21,7 @@ _MAX_ORDERS = 10_000
 
 
 @dataclass
-class SentOrder:
+class _SentOrder:
     """An order that a site was sent.
 
     Attributes
@@ -50,7 +50,7 @@ class SentOrders:
 
     def __init__(self, most_bytes: int = 0) -> None:
         self.most_bytes = most_bytes
-        self._orders: OrderedDict[str, SentOrder] = OrderedDict()
+        self._orders: OrderedDict[str, _SentOrder] = OrderedDict()
         self._last: dict[str, tuple[str, bytes]] = {}
 
     def sent(self, site: str, content: bytes) -> None:
@@ -65,7 +65,7 @@ class SentOrders:
             return
         for message, tree in zip(answer.messages_list, answer.message_object_trees, strict=False):
             objects = {part.object_id for part in iterate_object_tree(tree)}
-            self._orders[message.metadata.message_id] = SentOrder(site, objects)
+            self._orders[message.metadata.message_id] = _SentOrder(site, objects)
             self._last[site] = message.metadata.message_id, content
         while len(self._orders) > _MAX_ORDERS:
             self._orders.popitem(last=False)

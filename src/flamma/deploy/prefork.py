@@ -102,12 +102,12 @@ def _take_tasks(address: str, secret: bytes, app: _App) -> NoReturn:
             time.sleep(_SUPERNODE_RETRY_SECONDS)
             continue
         if answer.HasField("task") and answer.token:
-            _fork(run_task, address, answer.token, app, watch=False)
+            _fork(_run_task, address, answer.token, app, watch=False)
         else:
             time.sleep(_TASK_POLL_SECONDS)
 
 
-def run_task(address: str, token: str, app: _App) -> None:
+def _run_task(address: str, token: str, app: _App) -> None:
     """Fetch the message of a task, let a process answer it, and answer if that process dies.
 
     A process that had begun to send its answer is not answered for: a message with two answers
@@ -137,7 +137,7 @@ def run_task(address: str, token: str, app: _App) -> None:
         raise
     client.close()  # each of the two processes has a connection of its own
     sending, began_to_send = os.pipe()
-    worker = _fork(answer_message, address, token, app, message, context, began_to_send)
+    worker = _fork(_answer_message, address, token, app, message, context, began_to_send)
     os.close(began_to_send)
     exit_with_parent(parent)  # starts a thread, and a process with threads must not fork
     _, status = os.waitpid(worker, 0)
@@ -161,7 +161,7 @@ def _send_heartbeats(address: str, token: str) -> NoReturn:
         time.sleep(_HEARTBEAT_SECONDS if succeeds() else _HEARTBEAT_RETRY_SECONDS)
 
 
-def answer_message(
+def _answer_message(
     address: str, token: str, app: _App, message: Message, context: Context, began_to_send: int
 ) -> None:
     """Run the ClientApp on the message and send its answer, or the exception it raised.

@@ -71,7 +71,7 @@ class Process:
         return found if same else None
 
 
-def session_members(leader: Process) -> set[Process]:
+def _session_members(leader: Process) -> set[Process]:
     """Return the living processes of the session that a process leads or led.
 
     A process that is older than the leader belongs to an earlier session of the same number.
@@ -95,11 +95,11 @@ def end_sessions(leaders: Collection[Process], timeout: float) -> None:
 
     ``timeout`` is the number of seconds that they have to terminate by themselves.
     """
-    before = {member for leader in leaders for member in session_members(leader)}
+    before = {member for leader in leaders for member in _session_members(leader)}
     for leader in leaders:
         leader.send(signal.SIGTERM)
     wait_for_exit(leaders, timeout)
-    left = {member for leader in leaders for member in session_members(leader)}
+    left = {member for leader in leaders for member in _session_members(leader)}
     left |= before | set(leaders)
     for member in left:
         member.send(signal.SIGKILL)

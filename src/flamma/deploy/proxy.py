@@ -240,7 +240,7 @@ def _reply_headers(reply: httpx.Response) -> list[tuple[bytes, bytes]]:
     return [*((key, value) for key, value in raw if key not in unfit), length]
 
 
-class CountRepeats(logging.Filter):
+class _CountRepeats(logging.Filter):
     """Lets one message of a kind through per minute, with the number of those left out before.
 
     Strangers can cause as many messages of uvicorn and asyncio as they like.
@@ -314,7 +314,7 @@ def _run_proxy(host: ServerHost, listen: str) -> None:
     settings.load()
     assert settings.ssl is not None
     for name in ("asyncio", "uvicorn.error"):
-        logging.getLogger(name).addFilter(CountRepeats())
+        logging.getLogger(name).addFilter(_CountRepeats())
     listeners = CountedListener.on(listen, host.port, connections)
     watch = Watch(host, proxy, settings.ssl, trusted)
     asyncio.run(_serve(uvicorn.Server(settings), watch, listeners))

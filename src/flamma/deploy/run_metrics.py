@@ -28,12 +28,12 @@ _FAILURE_KINDS = {
 _OTHER_KIND = "other"
 
 
-def failure_kind(reason: str) -> str:
+def _failure_kind(reason: str) -> str:
     """Return the kind of a failure.
 
     Examples
     --------
-    >>> failure_kind("no answer in 40 s"), failure_kind("something that a site made up")
+    >>> failure_kind("no answer in 40 s"), _failure_kind("something that a site made up")
     ('no answer', 'other')
     """
     return next((kind for text, kind in _FAILURE_KINDS.items() if text in reason), _OTHER_KIND)
@@ -93,7 +93,7 @@ class RunFigures:
         reasons = [reason for record in self.records for reason in record.outcome.failed.values()]
         for record in self.records:
             reasons += () if record.warmup is None else record.warmup.failed.values()
-        return Counter(map(failure_kind, reasons))
+        return Counter(map(_failure_kind, reasons))
 
     def seconds(self) -> dict[str, float]:
         """Return the seconds of all rounds, by phase."""

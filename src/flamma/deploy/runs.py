@@ -202,7 +202,7 @@ def _user_name(number: int) -> str:
         return f"#{number}"
 
 
-def agreed_file(server: ServerHost) -> str:
+def _agreed_file(server: ServerHost) -> str:
     """Return the file with what the server's host.toml declares of the sites' data, if it does."""
     if not (server.class_names or server.columns):
         return ""
@@ -221,7 +221,7 @@ def agreed_file(server: ServerHost) -> str:
 def _submit(server: ServerHost, path: Path, names: Sequence[str]) -> int:
     bundle = server.state / "app"
     _make_bundle(bundle)
-    sites, agreed = ",".join(names), agreed_file(server)
+    sites, agreed = ",".join(names), _agreed_file(server)
     settings = {"run-dir": str(path), "sites": sites, "agreed": agreed}
     words = " ".join(f"{key}={json.dumps(value)}" for key, value in settings.items())
     done = flwr(server, "run", str(bundle), "--format", "json", "--run-config", words)

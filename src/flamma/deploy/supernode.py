@@ -42,7 +42,7 @@ _Push = Callable[..., None]
 _Announce = Callable[..., tuple[set[str], str]]
 
 
-class MessageLoop:
+class _MessageLoop:
     """The two steps of a SuperNode's loop: it takes a message, and waits for the answer to it.
 
     Parameters
@@ -120,7 +120,7 @@ class MessageLoop:
 class _TaskNotes:
     """A SuperNode's state that tells which task is created."""
 
-    def __init__(self, state: Any, loop: MessageLoop) -> None:
+    def __init__(self, state: Any, loop: _MessageLoop) -> None:
         self._state = state
         self._loop = loop
 
@@ -136,7 +136,7 @@ class _TaskNotes:
 class _Answers:
     """A SuperNode's state in which a task that has ended has an answer, if need be an error."""
 
-    def __init__(self, state: Any, object_store: Any, loop: MessageLoop) -> None:
+    def __init__(self, state: Any, object_store: Any, loop: _MessageLoop) -> None:
         self._state = state
         self._object_store = object_store
         self._loop = loop
@@ -156,7 +156,7 @@ class _Answers:
 class _Contents:
     """An object store that does not let one wait for what a task that has ended did not send."""
 
-    def __init__(self, object_store: Any, state: Any, loop: MessageLoop) -> None:
+    def __init__(self, object_store: Any, state: Any, loop: _MessageLoop) -> None:
         self._object_store = object_store
         self._state = state
         self._loop = loop
@@ -208,16 +208,16 @@ class _Upload:
             self._push_object(run_id, session, number, content)
 
 
-def patch_message_loop(module: Any) -> None:
+def _patch_message_loop(module: Any) -> None:
     """Put the mended steps into Flower's module of the SuperNode's loop."""
-    loop = MessageLoop(
+    loop = _MessageLoop(
         module._pull_and_store_message, module._push_messages, module._insert_message
     )
     module._pull_and_store_message = loop.pull
     module._push_messages = loop.push
 
 
-def give_signs(client: type, signs: SignGiver) -> None:
+def _give_signs(client: type, signs: SignGiver) -> None:
     """Let a class of clients note its requests; Flower has no setting for this."""
     kind: Any = client
     send = kind._unary_unary
@@ -238,8 +238,8 @@ def main() -> None:
     from flwr.supernode.cli import flower_supernode
     from flwr.supernode.fleet_http_client import FleetHttpClient
 
-    give_signs(FleetHttpClient, SignGiver(Path(sys.argv[1])))
-    patch_message_loop(start_client_internal)
+    _give_signs(FleetHttpClient, SignGiver(Path(sys.argv[1])))
+    _patch_message_loop(start_client_internal)
     sys.argv = ["flower-supernode", *sys.argv[2:]]
     exit_after(lambda: _exit_code(flower_supernode))
 

@@ -51,7 +51,7 @@ _LOG_SECONDS = 1.0
 
 
 @dataclass
-class Child:
+class _Child:
     """A process under supervision, running or waiting for its restart."""
 
     command: Command
@@ -89,7 +89,7 @@ class Supervisor:
 
     host: Host
     loopback: bool = False
-    children: list[Child] = field(default_factory=list)
+    children: list[_Child] = field(default_factory=list)
     stopping: bool = False
     asking: subprocess.Popen[bytes] | None = None
     logs_due: float = 0.0
@@ -112,7 +112,7 @@ class Supervisor:
             self._tell("host started", f"FLamma {flamma.__version__} at {self.host.folder}")
             [runtime_port] = free_ports(1)
             commands = commands_of(self.host, self.loopback, runtime_port)
-            self.children = [Child(command) for command in commands]
+            self.children = [_Child(command) for command in commands]
             registering: subprocess.Popen[bytes] | None = None
             try:
                 for child in self.children:
@@ -166,7 +166,7 @@ class Supervisor:
             elif now - child.started > _STABLE_SECONDS:
                 child.delay = _MIN_RESTART_SECONDS
 
-    def _restart_later(self, child: Child, code: int, now: float) -> None:
+    def _restart_later(self, child: _Child, code: int, now: float) -> None:
         name = child.command.name
         if child.process is not None:
             end_sessions([child.process], _TERMINATE_SECONDS)  # what it has left behind
@@ -191,7 +191,7 @@ class Supervisor:
         child.due, child.delay = now + delay, min(2 * child.delay, _MAX_RESTART_SECONDS)
         self._record()
 
-    def _start(self, child: Child) -> None:
+    def _start(self, child: _Child) -> None:
         child.read = stamp(*child.command.reads)
         child.running = self._spawn(child.command)
         child.process = Process.of(child.running.pid)

@@ -41,7 +41,7 @@ _REASONS = {
 
 
 @dataclass
-class SiteTraffic:
+class _SiteTraffic:
     """What one site has sent and got.
 
     ``seen`` is the time of its last request, in seconds since 1970; 0 for never.
@@ -67,7 +67,7 @@ class ProxyTraffic:
 
     file: Path | None = None
     journal: Journal = field(default_factory=lambda: Journal(None))
-    sites: dict[str, SiteTraffic] = field(default_factory=dict)
+    sites: dict[str, _SiteTraffic] = field(default_factory=dict)
     refusals: Counter[int] = field(default_factory=Counter)
     _told: dict[tuple[str, int, str], float] = field(default_factory=dict)
     _left_out: Counter[tuple[str, int, str]] = field(default_factory=Counter)
@@ -83,7 +83,7 @@ class ProxyTraffic:
 
     def seen(self, site: str) -> None:
         """Count a request that a site has signed."""
-        about = self.sites.setdefault(site, SiteTraffic())
+        about = self.sites.setdefault(site, _SiteTraffic())
         about.requests += 1
         about.seen = time.time()
         loop = asyncio.get_running_loop()
@@ -96,7 +96,7 @@ class ProxyTraffic:
 
     def passed(self, site: str, up: int, down: int) -> None:
         """Count the bytes of a request and of its answer."""
-        about = self.sites.setdefault(site, SiteTraffic())
+        about = self.sites.setdefault(site, _SiteTraffic())
         about.bytes_up += up
         about.bytes_down += down
 
@@ -150,7 +150,7 @@ class ProxyTraffic:
             self._saving = asyncio.get_running_loop().call_later(_SAVE_SECONDS, self.save)
 
 
-def read_traffic(host: ServerHost) -> tuple[dict[str, SiteTraffic], Counter[int]]:
+def read_traffic(host: ServerHost) -> tuple[dict[str, _SiteTraffic], Counter[int]]:
     """Return what the proxy of a server has counted; nothing if the file is not there or damaged.
 
     Sites that are not of the federation any more are left out.
@@ -158,7 +158,7 @@ def read_traffic(host: ServerHost) -> tuple[dict[str, SiteTraffic], Counter[int]
     try:
         table = json.loads((host.state / _TRAFFIC_FILE).read_text(encoding="utf-8"))
         sites = {
-            name: SiteTraffic(
+            name: _SiteTraffic(
                 int(about["requests"]),
                 int(about["bytes_up"]),
                 int(about["bytes_down"]),

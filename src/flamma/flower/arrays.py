@@ -38,7 +38,9 @@ _HEADER = re.compile(
 )
 
 
-def read_npy(array: Array, dtype: np.dtype[Any], shape: tuple[int, ...], what: str) -> NDArray[Any]:
+def _read_npy(
+    array: Array, dtype: np.dtype[Any], shape: tuple[int, ...], what: str
+) -> NDArray[Any]:
     """Return an array that arrived, if it has this type and shape.
 
     Raises
@@ -142,7 +144,9 @@ class NamedArrays:
             odd = sorted(set(record) ^ set(self.names))[0]
             raise MessageError(f"the arrays have other names, such as {one_line_of(odd)[:50]!r}")
         arrays = {
-            name: read_npy(record[name], self.types[name], self.shapes[name], f"the weights {name}")
+            name: _read_npy(
+                record[name], self.types[name], self.shapes[name], f"the weights {name}"
+            )
             for name in self.names
         }
         with np.errstate(over="ignore"):  # what becomes infinite is refused by the strategy
@@ -162,7 +166,7 @@ class NamedArrays:
         return ArrayRecord({name: Array(arrays[name]) for name in self.names})
 
 
-def mean_of_whole(parts: Sequence[Whole], weights: Sequence[float]) -> Whole:
+def _mean_of_whole(parts: Sequence[Whole], weights: Sequence[float]) -> Whole:
     """Return the weighted means of integer arrays, rounded to integers of the same type."""
     total = math.fsum(weights)
     means = {}
@@ -212,4 +216,4 @@ class ModelArrays:
         if not used or not self.form.whole:
             return self
         weights = [float(r.samples) for r in used]
-        return replace(self, whole=mean_of_whole([whole[r.client] for r in used], weights))
+        return replace(self, whole=_mean_of_whole([whole[r.client] for r in used], weights))

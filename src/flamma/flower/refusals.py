@@ -33,14 +33,14 @@ def check_own_app(strategy: Strategy[Any]) -> None:
             f"{strategy.name} is asynchronous, which needs the virtual clock of FLamma's local "
             f"engine: choose another, or use flamma run --engine local."
         )
-    if needed := needs_our_clients(type(strategy)):
+    if needed := _needs_our_clients(type(strategy)):
         raise FlammaError(
             f"{strategy.name} {needed}, which the clients of an app of your own cannot do: choose "
             f"another, or run it with flamma run --engine flower or flamma deploy."
         )
 
 
-def needs_our_clients(strategy: type[Strategy[Any]]) -> str:
+def _needs_our_clients(strategy: type[Strategy[Any]]) -> str:
     """Return what a strategy needs FLamma's own clients for, empty if they need not be ours."""
     for method, purpose in _CLIENT_SIDE.items():
         if getattr(strategy, method) is not getattr(Strategy, method):

@@ -97,7 +97,7 @@ def _shake_hands(grid: Grid, nodes: list[int], timeout: float) -> _ConnectedClie
     told: dict[int, tuple[str, int, float]] = {}
     for reply in grid.send_and_receive(messages, timeout=timeout):
         try:
-            told[reply.metadata.src_node_id] = read_reply(reply, read_introduction)
+            told[reply.metadata.src_node_id] = read_reply(reply, _read_introduction)
         except MessageError as error:
             log(WARNING, "node %s did not say who it is: %s", reply.metadata.src_node_id, error)
     names = {name for name, _, _ in told.values()}
@@ -126,7 +126,7 @@ def _believed(clients: _ConnectedClients, limits: TrustLimits) -> tuple[_Connect
     return replace(clients, samples=np.minimum(clients.samples, most)), Trust(limits, most)
 
 
-def read_introduction(content: RecordDict) -> tuple[str, int, float]:
+def _read_introduction(content: RecordDict) -> tuple[str, int, float]:
     """Return the name, samples and cost that a client gives; the cost is NaN if it is not usable.
 
     Raises
@@ -161,7 +161,7 @@ _NO_EPOCHS = (
 """What is wrong with the answers if only the server of an app was changed."""
 
 
-def read_update(
+def _read_update(
     client: int, content: RecordDict, form: NamedArrays, epoch_range: tuple[int, int]
 ) -> tuple[Update, Whole]:
     """Return a client's answer to its terms, and the arrays of it that are not averaged as floats.
@@ -186,7 +186,7 @@ def read_update(
     return Update(client, params, samples, epochs, loss), whole
 
 
-def read_metrics(content: RecordDict, accuracy: str, loss: str) -> tuple[float, float, int]:
+def _read_metrics(content: RecordDict, accuracy: str, loss: str) -> tuple[float, float, int]:
     """Return accuracy in percent, loss and samples of an answer that has them by these names.
 
     Raises
@@ -218,7 +218,7 @@ def _read_scores(
         if client < 0:
             continue
         try:
-            found = read_reply(reply, lambda content: read_metrics(content, accuracy, loss))
+            found = read_reply(reply, lambda content: _read_metrics(content, accuracy, loss))
             share[client], losses[client], samples[client] = found
             missing.pop(client, None)
         except MessageError as error:
@@ -531,7 +531,7 @@ class FlowerStrategy(Strategy):
             raise MessageError("it was not asked")
         epoch_range = self._config.strategy.epoch_range(terms)
         return read_reply(
-            reply, lambda content: read_update(client, content, self._model.form, epoch_range)
+            reply, lambda content: _read_update(client, content, self._model.form, epoch_range)
         )
 
 

@@ -369,7 +369,7 @@ _NOT_SIGNIFICANT = f"no significant difference (paired over seeds, {CONFIDENCE:.
 _NOT_FINISHED = "not finished"
 
 
-def paper_table() -> dict[str, Any]:
+def _paper_table() -> dict[str, Any]:
     """Return the paper's Table I with its source."""
     text = (files("flamma.reports") / "paper.toml").read_text(encoding="utf-8")
     return tomllib.loads(text)
@@ -387,14 +387,14 @@ def _main_metrics(view: ComparisonView, rows: Sequence[Row]) -> dict[str, Metric
     return {name: metric for name, metric in _page_metrics(rows).items() if name in wanted}
 
 
-def main_table(view: ComparisonView, dataset: str) -> Table:
+def _main_table(view: ComparisonView, dataset: str) -> Table:
     """Return the paper's layout: one line per strategy, the metrics of every split side by side."""
     comparison = view.comparison
     rows = view.by_family(row for row in comparison.rows if row.dataset == dataset)
     splits = list(dict.fromkeys(row.split for row in rows))
     strategies = list(dict.fromkeys(row.strategy for row in rows))
     metrics = _main_metrics(view, rows)
-    printed = paper_table().get(dataset, {})
+    printed = _paper_table().get(dataset, {})
     header = ["Algorithm"]
     spent = SPENT if view.families else ()
     alone = bool(spent) and len(splits) == 1  # the caption tells the split
@@ -515,7 +515,7 @@ def _table_notes(rows: Sequence[Row], printed: Mapping[str, object]) -> list[str
     several = min(len(row.seeds) for row in rows) > 1
     notes = [explain_marks("Bold", "Underlined") if several else ONE_SEED]
     if printed:
-        found = paper_table()
+        found = _paper_table()
         notes.append(f"Paper: {found['source']}. {found['caution']}")
     return notes
 
@@ -603,7 +603,7 @@ def _many(view: ComparisonView, rows: list[Row], family: str) -> list[Plotly]:
     front = [row.strategy for row in pareto(rows)]
     chosen = view.families.get(family, [])
     named = [row for row in rows if row.strategy in (*front, *chosen)]
-    places = label_places(rows, named)
+    places = _label_places(rows, named)
     shapes = list(view.families)
     traces = [_front(rows)]
     for row in rows:
@@ -628,7 +628,7 @@ def _cross(row: Row) -> Plotly:
     return {side: {"array": short_numbers([size])} for side, size in spread.items()}
 
 
-def label_places(rows: Sequence[Row], named: Sequence[Row]) -> dict[str, str]:
+def _label_places(rows: Sequence[Row], named: Sequence[Row]) -> dict[str, str]:
     """Return where the name of each row stands, so that names cover few points and no other name.
 
     Each name in turn takes the place beside its point that is least crowded.
@@ -682,7 +682,7 @@ _FRONTIER_AID = (
 )
 
 
-def statistics_section(view: ComparisonView) -> list[Section]:
+def _statistics_section(view: ComparisonView) -> list[Section]:
     """Return the section of ranks and tests over settings, if there are enough of them."""
     rows = view.comparison.rows
     found = statistics_of(rows)
@@ -731,7 +731,7 @@ def _frontier_chart(relative: Mapping[str, Mapping[DataPlace, tuple[float, float
     )
 
 
-def draw_critical_difference(found: AcrossSettings) -> Figure:
+def _draw_critical_difference(found: AcrossSettings) -> Figure:
     """Draw the critical-difference diagram of J. Demšar (2006).
 
     Strategies hang on an axis of mean ranks, the better half to the left; bars join those that
@@ -764,7 +764,7 @@ def save_diagrams(folder: Path, comparison: Comparison) -> list[Path]:
     pictures = []
     for found in statistics_of(comparison.rows):
         path = folder / f"critical-difference-{found.metric}.png"
-        save(draw_critical_difference(found), path)
+        save(_draw_critical_difference(found), path)
         pictures.append(path)
     return pictures
 
@@ -858,7 +858,7 @@ def _sections(view: ComparisonView) -> list[Section]:
     kind = view.score_kind
     percent = "" if kind.lower_is_better else " in percent"
     datasets = list(dict.fromkeys(dataset for dataset, _ in view.panels))
-    main = [main_table(view, dataset) for dataset in datasets]
+    main = [_main_table(view, dataset) for dataset in datasets]
     further = [_further_table(view, dataset) for dataset in datasets]
     return [
         Section(
@@ -869,7 +869,7 @@ def _sections(view: ComparisonView) -> list[Section]:
             f"{averaged_rounds(view.comparison.rows)}, ± the standard deviation over seeds.",
             main,
         ),
-        *statistics_section(view),
+        *_statistics_section(view),
         *(_chart_sections(view) if view.runs else []),
         Section(
             "further",

@@ -28,7 +28,7 @@ from flamma.types import Floats
 Plotly = dict[str, Any]
 """A trace or a layout in the words of plotly.js."""
 
-Shown = float | str | None
+_Shown = float | str | None
 """A number or a text in a trace; None leaves a gap."""
 
 _Numbers = Sequence[float | None] | Floats
@@ -187,7 +187,7 @@ class Document:
         return [*self.notices, *yet_to_come]
 
 
-def short_numbers(values: Iterable[Shown]) -> list[Shown]:
+def short_numbers(values: Iterable[_Shown]) -> list[_Shown]:
     """Return numbers rounded to be embedded; what is not finite is None, and texts stay.
 
     Examples
@@ -198,7 +198,7 @@ def short_numbers(values: Iterable[Shown]) -> list[Shown]:
     return [_short(value) for value in values]
 
 
-def _short(value: Shown) -> Shown:
+def _short(value: _Shown) -> _Shown:
     if isinstance(value, str):
         return value
     if value is None or not math.isfinite(value):
@@ -208,7 +208,7 @@ def _short(value: Shown) -> Shown:
 
 
 def line(
-    name: str, x: Iterable[Shown], y: Iterable[Shown], series: int | str = 0, **more: object
+    name: str, x: Iterable[_Shown], y: Iterable[_Shown], series: int | str = 0, **more: object
 ) -> Plotly:
     """Return a line of one series; of very many points an even sample."""
     points = list(zip(x, y, strict=True))
@@ -237,7 +237,7 @@ def band(
 
 
 def heatmap(
-    x: Sequence[Shown], y: Sequence[Shown], z: Sequence[_Numbers], unit: str, **more: object
+    x: Sequence[_Shown], y: Sequence[_Shown], z: Sequence[_Numbers], unit: str, **more: object
 ) -> Plotly:
     """Return a heat map; ``scale`` is ``sequential`` unless told otherwise."""
     return {

@@ -46,7 +46,7 @@ _HEADERS = {
 }
 
 
-class DirectoryWatch:
+class _DirectoryWatch:
     """The page of a directory as it is now, and a version that changes with the directory."""
 
     def __init__(self, path: Path) -> None:
@@ -158,7 +158,7 @@ class LiveServer(ThreadingHTTPServer):
         plotly()  # without which there is no page to serve
         if ":" in host:
             self.address_family = socket.AF_INET6
-        self.watch = DirectoryWatch(path)
+        self.watch = _DirectoryWatch(path)
         self.host = host
         try:
             super().__init__((host, port), _Handler)

@@ -42,7 +42,7 @@ _Dash = str | tuple[int, tuple[float, ...]]
 _PICTURE_ENDINGS = (".png", ".svg")
 
 
-def line_style(look: Look, width: float) -> dict[str, Any]:
+def _line_style(look: Look, width: float) -> dict[str, Any]:
     """Return a look in the words of matplotlib, which counts dashes in widths of the line."""
     ink = tuple(max(0.6, pixels / 2) for pixels in DASHES[look.dash])
     dash: _Dash = (0, ink) if ink else "-"
@@ -181,7 +181,7 @@ def curves(view: ComparisonView, dataset: str, split: str, metric: str) -> list[
     return found
 
 
-def draw_comparison(view: ComparisonView, dataset: str) -> Figure:
+def _draw_dataset(view: ComparisonView, dataset: str) -> Figure:
     """Draw one column per split and one row per metric; of many strategies one row per family."""
     splits = [split for name, split in view.panels if name == dataset]
     found = {
@@ -256,7 +256,7 @@ def _draw_panel(
             axes.fill_between(curve.rounds, curve.low, curve.high, color=look.light, alpha=0.12)
         elif curve.strategy in own.references:
             width = 0.9
-        axes.plot(curve.rounds, curve.mean, label=label, **line_style(look, width))
+        axes.plot(curve.rounds, curve.mean, label=label, **_line_style(look, width))
 
 
 def _start_at_zero(axes: Axes, panel: list[Curve]) -> None:
@@ -270,7 +270,7 @@ def save_curves(folder: Path, comparison: Comparison) -> list[Path]:
     pictures = []
     for dataset in dict.fromkeys(row.dataset for row in comparison.rows):
         path = folder / f"curves-{dataset}.png"
-        save(draw_comparison(view, dataset), path)
+        save(_draw_dataset(view, dataset), path)
         pictures.append(path)
     return pictures
 
@@ -400,7 +400,7 @@ def draw_equilibrium(game: Game, equilibrium: Equilibrium, names: Sequence[str])
     gammas = np.linspace(*game.decay_bounds, 1001)
     responses = best_response(game, gammas)
     for k, client in enumerate(shown):
-        style = line_style(SERIES[k], _LINE_WIDTH)
+        style = _line_style(SERIES[k], _LINE_WIDTH)
         below.plot(gammas, responses[:, client], label=names[client], **style)
         below.plot(
             equilibrium.decay_factor, equilibrium.local_epochs[client], "o", color=SERIES[k].light
@@ -455,7 +455,7 @@ def _draw_statics(
     _label_axes(decay, "", "decay factor γ*", "The server's decay factor")
     shown = _shown_clients(len(names))
     for k, client in enumerate(shown):
-        style = {"label": names[client], **line_style(SERIES[k], _LINE_WIDTH), **how}
+        style = {"label": names[client], **_line_style(SERIES[k], _LINE_WIDTH), **how}
         epochs.plot(found.values, found.local_epochs[:, client], **style)
         utilities.plot(found.values, found.client_utilities[:, client], **style)
     _label_axes(epochs, "", "local epochs τ*", "The clients' answers" + _of_game(shown, len(names)))
@@ -522,7 +522,7 @@ def _draw_run(run: Run) -> Figure:
     view = ComparisonView(
         run.path, compared(strategy, [(cell, run)]), {key: {cell.seed: read_run(run.path)}}, []
     )
-    return draw_comparison(view, cell.dataset)
+    return _draw_dataset(view, cell.dataset)
 
 
 @draw_result.register(Comparison)
@@ -530,7 +530,7 @@ def _draw_comparison(comparison: Comparison) -> Figure:
     """Draw the curves of the first dataset; of another one, narrow the comparison."""
     if comparison.path is None:
         raise RunError("the runs of this comparison are not there, so it has no curves.")
-    return draw_comparison(read_comparison(comparison.path), comparison.rows[0].dataset)
+    return _draw_dataset(read_comparison(comparison.path), comparison.rows[0].dataset)
 
 
 @draw_result.register(Audit)

@@ -49,7 +49,7 @@ _SHOWN_REASONS = 12
 """Reasons of payments in the table, the most frequent ones."""
 
 
-def ledger_section(run: RunView) -> list[Section]:
+def _ledger_section(run: RunView) -> list[Section]:
     """Return the section of the ledger, none if there is no ledger or it is not as written.
 
     What is wrong with it is added to the problems of the run.
@@ -238,7 +238,7 @@ def _sections(run: RunView) -> list[Section]:
         )
         parts += _game_sections(run)
         parts.append(_participation(run))
-        parts += ledger_section(run)
+        parts += _ledger_section(run)
         parts += audit_sections(run.path, run.problems)
     if run.population.samples.size:
         parts.append(

@@ -51,7 +51,7 @@ def is_crowd(run: RunView) -> bool:
     return run.clients > _CROWD
 
 
-def quantile_traces(numbers: Sequence[int], values: Sequence[Floats]) -> list[Plotly]:
+def _quantile_traces(numbers: Sequence[int], values: Sequence[Floats]) -> list[Plotly]:
     """Return the median of every round's values and the bands around it; NaN does not count."""
     known = [own[~np.isnan(own)] for own in values]
     x = [number for number, own in zip(numbers, known, strict=True) if own.size]
@@ -95,7 +95,7 @@ def _crowd_accuracy(run: RunView) -> Charts:
                 f"Over {of}. {_QUANTILES_AID}",
                 [
                     View(
-                        quantile_traces(list(rounds), list(rounds.values())),
+                        _quantile_traces(list(rounds), list(rounds.values())),
                         axes("round", run.score_kind.axis),
                     )
                 ],
@@ -170,7 +170,7 @@ def _histogram(values: Floats | Ints, title: str) -> tuple[list[Plotly], Plotly]
     return [bars], axes(title, "clients", x_type="category", **decades)
 
 
-SHOWN_ROUNDS = 1000
+_SHOWN_ROUNDS = 1000
 _CURVE_AIDS = {
     "accuracy_variance": "The variance of the clients' accuracies in each round: at 0 the model "
     "is equally good for every client.",
@@ -180,7 +180,7 @@ _CURVE_AIDS = {
 
 def _shown_places(run: RunView) -> tuple[list[int], list[int]]:
     """Return which clients and which rounds (from 0) a heat map shows: all, or an even sample."""
-    return even_sample(run.clients, SHOWN_CLIENTS), even_sample(len(run.rounds), SHOWN_ROUNDS)
+    return even_sample(run.clients, SHOWN_CLIENTS), even_sample(len(run.rounds), _SHOWN_ROUNDS)
 
 
 def _of_selected(
@@ -197,7 +197,7 @@ def _of_selected(
     """
     values = [np.array([] if v is None else v, dtype=np.float64) for v in told]  # None is NaN
     if is_crowd(run):
-        return View(quantile_traces(run.numbers, values), axes("round", unit), label)
+        return View(_quantile_traces(run.numbers, values), axes("round", unit), label)
     rows, columns = _shown_places(run)
     grid = np.full((run.clients, len(columns)), np.nan)
     for place, column in enumerate(columns):
@@ -293,7 +293,7 @@ def client_accuracy(run: RunView) -> Charts:
     if is_crowd(run):
         return _crowd_accuracy(run)
     rounds = list(table.rounds)
-    columns = [rounds[k] for k in even_sample(len(rounds), SHOWN_ROUNDS)]
+    columns = [rounds[k] for k in even_sample(len(rounds), _SHOWN_ROUNDS)]
     places = even_sample(table.clients.size, SHOWN_CLIENTS)
     values = np.array([table.rounds[number][places] for number in columns]).T
     names = [run.client_label(client) for client in table.clients[places].tolist()]
@@ -350,7 +350,7 @@ def local_epochs(run: RunView) -> Charts:
             [_of_selected(run, told, "epochs", zmin=0)],
         )
     ]
-    together = -(-len(run.rounds) // SHOWN_ROUNDS)  # rounds that share a bar
+    together = -(-len(run.rounds) // _SHOWN_ROUNDS)  # rounds that share a bar
     counts = {
         "failed": [len(record.outcome.failed) for record in run.rounds],
         "abstained": [len(record.outcome.abstained) for record in run.rounds],
@@ -481,7 +481,7 @@ def has_game(run: RunView) -> bool:
     return any(record.game is not None for record in run.rounds)
 
 
-def games(run: RunView) -> list[Plotly]:
+def _games(run: RunView) -> list[Plotly]:
     """Return the games of the rounds, as the server took them, in the form of the explorer."""
     found = []
     for record in run.rounds:
@@ -538,7 +538,7 @@ def explorer_games(run: RunView) -> list[Plotly]:
 
     None are offered if they have too many clients to be solved anew at every move of a slider.
     """
-    found = games(run)
+    found = _games(run)
     players = max((len(game["clients"]) for game in found), default=0)
     if players > _MAX_PLAYERS:
         return []
@@ -548,7 +548,7 @@ def explorer_games(run: RunView) -> list[Plotly]:
 
 def decay(run: RunView) -> Charts:
     """Return γ over the rounds, with the optimum without bounds and the lower bound."""
-    played = games(run)
+    played = _games(run)
     x = [game["round"] for game in played]
     free = [
         closed_form_decay_factor(game["contributions"], game["costs"], game["round"], game["price"])

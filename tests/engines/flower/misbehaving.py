@@ -23,9 +23,9 @@ app = ClientApp()
 
 def weights(content, change):
     """Change the bytes of the weights, and what their record says of them."""
-    array = content[codec.WEIGHTS_RECORD]["params"]
+    array = content[codec._WEIGHTS_RECORD]["params"]
     numbers = change(np.frombuffer(array.data, np.float32))
-    content[codec.WEIGHTS_RECORD] = ArrayRecord(
+    content[codec._WEIGHTS_RECORD] = ArrayRecord(
         {"params": Array(str(numbers.dtype), numbers.shape, array.stype, numbers.tobytes())}
     )
 
@@ -36,7 +36,7 @@ def numbers(content, record, **values):
 
 def in_numpys_format(content, data):
     array = Array("float32", (9,), "numpy.ndarray", data)
-    content[codec.WEIGHTS_RECORD] = ArrayRecord({"params": array})
+    content[codec._WEIGHTS_RECORD] = ArrayRecord({"params": array})
 
 
 TORN_HEADER = b"\x93NUMPY\x01\x00\x30\x00{'descr': '<f4', 'fortran_order': False, 'shape': ("
@@ -50,26 +50,26 @@ MISCHIEF = {
     "nan": lambda c: weights(c, lambda a: np.full_like(a, np.nan)),
     "large": lambda c: weights(c, lambda a: np.zeros(5_000_000, np.float32)),
     "torn header": lambda c: in_numpys_format(c, TORN_HEADER),
-    "promise": lambda c: c[codec.WEIGHTS_RECORD]["params"].__setattr__("shape", (2**31 - 1,)),
-    "two arrays": lambda c: c[codec.WEIGHTS_RECORD].__setitem__(
-        "more", c[codec.WEIGHTS_RECORD]["params"]
+    "promise": lambda c: c[codec._WEIGHTS_RECORD]["params"].__setattr__("shape", (2**31 - 1,)),
+    "two arrays": lambda c: c[codec._WEIGHTS_RECORD].__setitem__(
+        "more", c[codec._WEIGHTS_RECORD]["params"]
     ),
-    "no weights": lambda c: c.pop(codec.WEIGHTS_RECORD),
-    "no report": lambda c: c.pop(codec.REPORT_RECORD),
-    "no epochs": lambda c: c[codec.REPORT_RECORD].pop("epochs"),
-    "epochs": lambda c: numbers(c, codec.REPORT_RECORD, epochs=1000),
-    "zero epochs": lambda c: numbers(c, codec.REPORT_RECORD, epochs=0),
-    "text": lambda c: numbers(c, codec.REPORT_RECORD, epochs="three"),
-    "samples": lambda c: numbers(c, codec.REPORT_RECORD, samples=-5),
-    "more samples": lambda c: numbers(c, codec.REPORT_RECORD, samples=10**9),
-    "seconds": lambda c: numbers(c, codec.REPORT_RECORD, seconds=-1.0),
-    "loss": lambda c: numbers(c, codec.REPORT_RECORD, loss=-3.0),
-    "name": lambda c: numbers(c, codec.REPORT_RECORD, name="0"),
-    "client": lambda c: numbers(c, codec.REPORT_RECORD, client=0),
-    "accuracy": lambda c: numbers(c, codec.SCORE_RECORD, accuracy=300.0),
-    "held out": lambda c: numbers(c, codec.SCORE_RECORD, held_out=-1),
-    "score name": lambda c: numbers(c, codec.SCORE_RECORD, name="0"),
-    "no score": lambda c: c.pop(codec.SCORE_RECORD),
+    "no weights": lambda c: c.pop(codec._WEIGHTS_RECORD),
+    "no report": lambda c: c.pop(codec._REPORT_RECORD),
+    "no epochs": lambda c: c[codec._REPORT_RECORD].pop("epochs"),
+    "epochs": lambda c: numbers(c, codec._REPORT_RECORD, epochs=1000),
+    "zero epochs": lambda c: numbers(c, codec._REPORT_RECORD, epochs=0),
+    "text": lambda c: numbers(c, codec._REPORT_RECORD, epochs="three"),
+    "samples": lambda c: numbers(c, codec._REPORT_RECORD, samples=-5),
+    "more samples": lambda c: numbers(c, codec._REPORT_RECORD, samples=10**9),
+    "seconds": lambda c: numbers(c, codec._REPORT_RECORD, seconds=-1.0),
+    "loss": lambda c: numbers(c, codec._REPORT_RECORD, loss=-3.0),
+    "name": lambda c: numbers(c, codec._REPORT_RECORD, name="0"),
+    "client": lambda c: numbers(c, codec._REPORT_RECORD, client=0),
+    "accuracy": lambda c: numbers(c, codec._SCORE_RECORD, accuracy=300.0),
+    "held out": lambda c: numbers(c, codec._SCORE_RECORD, held_out=-1),
+    "score name": lambda c: numbers(c, codec._SCORE_RECORD, name="0"),
+    "no score": lambda c: c.pop(codec._SCORE_RECORD),
 }
 
 
@@ -85,7 +85,7 @@ def answer(message: Message, context) -> Message:
     mischief = json.loads(os.environ.get("FLAMMA_TEST_MISCHIEF", "{}")).get(number, "")
     terms = message.content.get(TERMS_RECORD, {})
     now = terms.get("round", 1)
-    if now > 0 and codec.WEIGHTS_RECORD in message.content:
+    if now > 0 and codec._WEIGHTS_RECORD in message.content:
         if mischief == "raises":
             raise ValueError("this client is broken")
         if mischief == "dies once" and now == 1 and terms:

@@ -103,7 +103,7 @@ def test_an_order_arrives_as_it_was_sent(terms, params, extra):
 )
 def test_an_order_that_makes_no_sense_is_refused(bad, reason):
     content = codec.pack_order(OrderContent(FULL_ORDER, TERMS, PARAMS, PARAMS[:5]))
-    content[codec.ORDER_RECORD] = ConfigRecord({**content[codec.ORDER_RECORD], **bad})
+    content[codec._ORDER_RECORD] = ConfigRecord({**content[codec._ORDER_RECORD], **bad})
     with pytest.raises(MessageError, match=reason):
         codec.read_order(content)
 
@@ -158,12 +158,12 @@ BAD_PROFILES = {
 @pytest.mark.parametrize("key", BAD_PROFILES)
 def test_a_bad_profile_is_refused(key):
     content = codec.pack_profile(A_PROFILE)
-    record = dict(content[codec.PROFILE_RECORD])
+    record = dict(content[codec._PROFILE_RECORD])
     if BAD_PROFILES[key] is None:
         del record[key]
     else:
         record[key] = BAD_PROFILES[key]
-    content[codec.PROFILE_RECORD] = ConfigRecord(record)
+    content[codec._PROFILE_RECORD] = ConfigRecord(record)
     with pytest.raises(MessageError):
         codec.read_profile(content)
     assert repr(codec.read_profile(codec.pack_profile(A_PROFILE))) == repr(A_PROFILE)
@@ -191,14 +191,14 @@ def test_terms_out_of_range_are_refused_by_the_client(bad):
 
 def test_an_order_of_another_version_is_refused():
     content = codec.pack_order(OrderContent(Order("")))
-    content[codec.ORDER_RECORD]["version"] = codec._PROTOCOL_VERSION - 1
+    content[codec._ORDER_RECORD]["version"] = codec._PROTOCOL_VERSION - 1
     with pytest.raises(MessageError, match="different versions"):
         codec.read_order(content)
 
 
 def test_a_text_of_absurd_length_is_refused():
     content = codec.pack_profile(A_PROFILE)
-    content[codec.PROFILE_RECORD]["name"] = "n" * 10_000
+    content[codec._PROFILE_RECORD]["name"] = "n" * 10_000
     with pytest.raises(MessageError, match="name is a text of 10000 characters"):
         codec.read_profile(content)
 
@@ -226,15 +226,15 @@ def as_array(data, shape=(7,), dtype="float32", stype=codec._RAW_FLOAT32):
     ],
 )
 def test_weights_that_are_not_what_they_should_be_are_refused(array):
-    content = RecordDict({codec.WEIGHTS_RECORD: ArrayRecord({"params": array})})
+    content = RecordDict({codec._WEIGHTS_RECORD: ArrayRecord({"params": array})})
     with pytest.raises(MessageError, match="the weights"):
-        codec.read_params(content, 7)
+        codec._read_params(content, 7)
 
 
 def test_weights_travel_as_little_endian_numbers_without_a_header():
-    array = codec.pack_params(PARAMS)["params"]
+    array = codec._pack_params(PARAMS)["params"]
     assert array.data == PARAMS.astype("<f4").tobytes()
-    assert codec.pack_params(PARAMS.astype(">f4"))["params"].data == array.data
+    assert codec._pack_params(PARAMS.astype(">f4"))["params"].data == array.data
 
 
 @pytest.mark.parametrize(
@@ -251,7 +251,7 @@ def test_weights_travel_as_little_endian_numbers_without_a_header():
 )
 def test_a_profile_that_asks_for_a_huge_model_is_refused(key, value, reason):
     content = codec.pack_profile(A_PROFILE)
-    content[codec.PROFILE_RECORD][key] = value
+    content[codec._PROFILE_RECORD][key] = value
     with pytest.raises(MessageError, match=reason):
         codec.read_profile(content)
 

@@ -15,9 +15,9 @@ from safetensors.numpy import load
 from engines.flower.loopback import LoopGrid, identify
 from flamma.data.sites import read_declared
 from flamma.deploy.hosts import ServerHost
-from flamma.deploy.runs import agreed_file
+from flamma.deploy.runs import _agreed_file
 from flamma.engines.flower import server_app
-from flamma.engines.flower.final_messages import _FILE_RECORD, pack_final, read_final
+from flamma.engines.flower.final_messages import _FILE_RECORD, _read_final, pack_final
 from flamma.engines.flower.final_model import (
     _FINAL_ABOUT,
     _FINAL_FILE,
@@ -154,14 +154,14 @@ def test_many_names_travel_as_their_checksum():
 
 def test_what_a_server_declares_is_read_back_and_damage_is_noticed(tmp_path):
     server = ServerHost(tmp_path, "127.0.0.1", 1, 2, ("a",), class_names=("x", "y"))
-    path = agreed_file(server)
+    path = _agreed_file(server)
     found = read_agreement(path)
     assert (found.labels, found.columns_sha256) == (("x", "y"), "")
     text = Path(path).read_text()
     Path(path).write_text(text.replace('"x"', '"z"'))
     with pytest.raises(RunError, match="is damaged"):
         read_agreement(path)
-    assert agreed_file(replace(server, class_names=())) == ""
+    assert _agreed_file(replace(server, class_names=())) == ""
     assert read_agreement("") is None
 
 
@@ -170,7 +170,7 @@ def test_declared_columns_are_those_of_the_file_beside_the_server(tmp_path):
         'target = "t"\nclasses = [0, 1]\n[[columns]]\nname = "age"\n'
     )
     server = ServerHost(tmp_path, "127.0.0.1", 1, 2, ("a",), columns="columns.toml")
-    found = read_agreement(agreed_file(server))
+    found = read_agreement(_agreed_file(server))
     assert found.labels == ("0", "1")
     assert found.columns_sha256 == read_declared(tmp_path / "columns.toml").sha256
 
@@ -197,14 +197,14 @@ def delivery(content=None, **changes):
 )
 def test_a_message_that_brings_no_model_is_refused(message, reason):
     with pytest.raises(MessageError, match=reason):
-        read_final(message())
+        _read_final(message())
 
 
 def test_a_message_without_its_file_is_refused():
     message = delivery()
     message[_FILE_RECORD] = ArrayRecord({"other": Array("uint8", (1,), "raw", b"1")})
     with pytest.raises(MessageError, match="no file of weights"):
-        read_final(message)
+        _read_final(message)
 
 
 def kept(state, instance, content=b"model", run="ab"):

@@ -83,11 +83,11 @@ def test_any_exception_while_an_answer_is_read_is_a_reason(tmp_path, monkeypatch
 @pytest.mark.parametrize("name", OVER_MESSAGES)
 def test_extreme_weights_and_losses_do_not_end_the_run(tmp_path, name, value):
     def extreme(content):
-        if codec.REPORT_RECORD in content and codec.WEIGHTS_RECORD in content:
-            array = content[codec.WEIGHTS_RECORD]["params"]
+        if codec._REPORT_RECORD in content and codec._WEIGHTS_RECORD in content:
+            array = content[codec._WEIGHTS_RECORD]["params"]
             array.data = np.full(len(array.data) // 4, value, "<f4").tobytes()
-            content[codec.REPORT_RECORD]["loss"] = codec.LARGEST_LOSS
-            content[codec.REPORT_RECORD]["seconds"] = 1e308
+            content[codec._REPORT_RECORD]["loss"] = codec.LARGEST_LOSS
+            content[codec._REPORT_RECORD]["seconds"] = 1e308
         return content
 
     with np.errstate(all="ignore"):
@@ -120,7 +120,7 @@ def pulled(number, contents, most=2**20):
 
 
 def test_an_honest_reply_is_put_together_as_before():
-    array = codec.pack_params(np.arange(5, dtype=np.float32))["params"]
+    array = codec._pack_params(np.arange(5, dtype=np.float32))["params"]
     before = http_grid.inflate_object_from_contents
     number, contents = objects_of(array)
     reply = pulled(number, contents)

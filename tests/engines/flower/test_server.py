@@ -216,7 +216,7 @@ def test_a_hostile_answer_is_refused_and_the_round_goes_on(tmp_path, mischief):
     villain = next(node for node, c in grid.nodes.items() if c.node_config["partition-id"] == 2)
 
     def interfere(node, content):
-        playing = codec.PROFILE_RECORD not in content and (villain, "query") in grid.sent
+        playing = codec._PROFILE_RECORD not in content and (villain, "query") in grid.sent
         if node == villain and playing and grid.sent.count((node, "train")) > 1:  # not warm-up
             return spoil(content, mischief)
         return content
@@ -382,8 +382,8 @@ def test_a_cost_that_is_not_asked_for_stays_at_the_site(tmp_path, sites):
     costs = []
     grid.interfere = lambda node, content: (
         (
-            costs.append(content[codec.PROFILE_RECORD]["cost"])
-            if codec.PROFILE_RECORD in content
+            costs.append(content[codec._PROFILE_RECORD]["cost"])
+            if codec._PROFILE_RECORD in content
             else None
         )
         or content
@@ -550,7 +550,7 @@ def test_any_engine_with_a_network_is_served_and_clients_only_learn_its_time_lim
     seen = []
 
     def answer(message, context):
-        seen.append(message.content[codec.ORDER_RECORD]["config"])
+        seen.append(message.content[codec._ORDER_RECORD]["config"])
         return client_app.app(message, context)
 
     grid = LoopGrid(nodes("abc"), answer=answer)

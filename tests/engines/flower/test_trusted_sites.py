@@ -41,7 +41,7 @@ def run(place, change, config=FEDAVG):
 
 def test_a_claim_of_very_many_samples_counts_for_ten_times_the_median(tmp_path, sites):
     def lie(content):
-        for name in (codec.PROFILE_RECORD, codec.REPORT_RECORD):
+        for name in (codec._PROFILE_RECORD, codec._REPORT_RECORD):
             if name in content:
                 content[name]["samples"] = MOST_SAMPLES - 1
 
@@ -54,10 +54,10 @@ def test_a_claim_of_very_many_samples_counts_for_ten_times_the_median(tmp_path, 
 
 def test_weights_of_the_largest_finite_numbers_do_not_end_everybody_elses_training(tmp_path, sites):
     def drown(content):
-        if codec.WEIGHTS_RECORD in content:
-            size = codec.read_params(content).size
+        if codec._WEIGHTS_RECORD in content:
+            size = codec._read_params(content).size
             huge = np.full(size, 3.4e38, dtype=np.float32)
-            content[codec.WEIGHTS_RECORD] = codec.pack_params(huge)
+            content[codec._WEIGHTS_RECORD] = codec._pack_params(huge)
 
     done = run(tmp_path / "run", drown)
     for record in done.history:
@@ -69,7 +69,7 @@ def test_weights_of_the_largest_finite_numbers_do_not_end_everybody_elses_traini
 @pytest.mark.parametrize("loss", [float("inf"), float("nan")])
 def test_losses_that_are_no_numbers_are_refused(tmp_path, sites, loss):
     def blur(content):
-        for name in (codec.REPORT_RECORD, codec.SCORE_RECORD):
+        for name in (codec._REPORT_RECORD, codec._SCORE_RECORD):
             if name in content:
                 content[name]["loss"] = loss
 

@@ -39,8 +39,8 @@ from flamma.tasks.supervised import ACCURACY
 from flamma.types import MOST_SAMPLES, Params, Terms, Update
 
 _PROTOCOL_VERSION = 7
-ORDER_RECORD, WEIGHTS_RECORD, _EXTRA_RECORD = "flamma.order", "flamma.weights", "flamma.extra"
-PROFILE_RECORD, REPORT_RECORD, SCORE_RECORD = "flamma.profile", "flamma.report", "flamma.score"
+_ORDER_RECORD, _WEIGHTS_RECORD, _EXTRA_RECORD = "flamma.order", "flamma.weights", "flamma.extra"
+_PROFILE_RECORD, _REPORT_RECORD, _SCORE_RECORD = "flamma.profile", "flamma.report", "flamma.score"
 _FAILURE_RECORD = "flamma.failure"
 
 _MAX_CONFIG_LENGTH = 100_000
@@ -62,13 +62,13 @@ _RAW_FLOAT32 = "flamma.float32"
 
 def pack_order(asked: OrderContent) -> RecordDict:
     """Return the content of a message to a client."""
-    content = RecordDict({ORDER_RECORD: as_record(asked.order, version=_PROTOCOL_VERSION)})
+    content = RecordDict({_ORDER_RECORD: as_record(asked.order, version=_PROTOCOL_VERSION)})
     if asked.terms is not None:
         content[TERMS_RECORD] = pack_terms(asked.terms)
     if asked.params is not None:
-        content[WEIGHTS_RECORD] = pack_params(asked.params)
+        content[_WEIGHTS_RECORD] = _pack_params(asked.params)
     if asked.extra is not None:
-        content[_EXTRA_RECORD] = pack_params(asked.extra)
+        content[_EXTRA_RECORD] = _pack_params(asked.extra)
     return content
 
 
@@ -80,7 +80,7 @@ def read_order(content: RecordDict) -> OrderContent:
     MessageError
         If it is not a valid order.
     """
-    record = config_record(content, ORDER_RECORD)
+    record = config_record(content, _ORDER_RECORD)
     if take(record, "version", int) != _PROTOCOL_VERSION:
         raise MessageError("server and client have different versions of flamma: install the same.")
     order = Order(
@@ -100,14 +100,14 @@ def read_order(content: RecordDict) -> OrderContent:
     )
     _check_order(order)
     terms = read_terms(config_record(content, TERMS_RECORD)) if TERMS_RECORD in content else None
-    params = read_params(content) if WEIGHTS_RECORD in content else None
+    params = _read_params(content) if _WEIGHTS_RECORD in content else None
     if params is not None and not 0 <= order.trainable_size <= params.size:
         raise MessageError(
             f"the order is for {order.trainable_size} trained weights of {params.size}"
         )
     extra = None
     if _EXTRA_RECORD in content:
-        extra = read_params(content, order.trainable_size, _EXTRA_RECORD)
+        extra = _read_params(content, order.trainable_size, _EXTRA_RECORD)
     return OrderContent(order, terms, params, extra)
 
 
@@ -124,7 +124,7 @@ def _check_order(order: Order) -> None:
 
 def pack_profile(profile: SiteProfile) -> RecordDict:
     """Return a client's answer to the question who it is."""
-    return RecordDict({PROFILE_RECORD: as_record(profile)})
+    return RecordDict({_PROFILE_RECORD: as_record(profile)})
 
 
 def read_profile(content: RecordDict) -> SiteProfile:
@@ -135,7 +135,7 @@ def read_profile(content: RecordDict) -> SiteProfile:
     MessageError
         If no client that can take part would say so.
     """
-    record = config_record(content, PROFILE_RECORD)
+    record = config_record(content, _PROFILE_RECORD)
     shape = record.get("shape")
     if not isinstance(shape, list) or not _is_sample_shape(shape):
         raise MessageError("its samples have no usable shape")
@@ -175,11 +175,11 @@ def pack_answer(
         content[_FAILURE_RECORD] = ConfigRecord({"reason": failure[:MAX_TEXT_LENGTH]})
     if report is not None:
         numbers = {f.name: getattr(report, f.name) for f in fields(report) if f.name != "params"}
-        content[REPORT_RECORD] = ConfigRecord(numbers | {"name": name})
+        content[_REPORT_RECORD] = ConfigRecord(numbers | {"name": name})
         if report.params is not None:
-            content[WEIGHTS_RECORD] = pack_params(report.params)
+            content[_WEIGHTS_RECORD] = _pack_params(report.params)
     if score is not None:
-        content[SCORE_RECORD] = as_record(score, name=name)
+        content[_SCORE_RECORD] = as_record(score, name=name)
     return content
 
 
@@ -203,7 +203,7 @@ def read_report(content: RecordDict, name: str, terms: Terms, samples: int, size
     MessageError
         If the report does not agree with them, or makes no sense.
     """
-    record = config_record(content, REPORT_RECORD)
+    record = config_record(content, _REPORT_RECORD)
     _check_sender(record, name, terms.client)
     failure = take(record, "failure", str)
     seconds, loss = take(record, "seconds", float), take(record, "loss", float)
@@ -220,9 +220,9 @@ def read_report(content: RecordDict, name: str, terms: Terms, samples: int, size
     if LARGEST_LOSS < loss < math.inf:
         raise MessageError(f"it says that the loss is {loss:g}")
     restarted = take(record, "restarted", bool)
-    if not terms.train and WEIGHTS_RECORD in content:
+    if not terms.train and _WEIGHTS_RECORD in content:
         raise MessageError("it was asked for a loss, and sent weights")
-    params = read_params(content, size) if WEIGHTS_RECORD in content else None
+    params = _read_params(content, size) if _WEIGHTS_RECORD in content else None
     if params is None and epochs != 0:
         raise MessageError(f"it says that it did {epochs} epochs, but sent no weights")
     return Update(terms.client, params, own, epochs, loss, seconds, restarted=restarted)
@@ -238,7 +238,7 @@ def read_score(
     MessageError
         If it is not a valid score, or not from the client that was asked.
     """
-    record = config_record(content, SCORE_RECORD)
+    record = config_record(content, _SCORE_RECORD)
     _check_sender(record, name)
     score = Score(
         accuracy=take(record, "accuracy", float),
@@ -256,13 +256,15 @@ def read_score(
     return score
 
 
-def pack_params(params: Params) -> ArrayRecord:
+def _pack_params(params: Params) -> ArrayRecord:
     """Return the record of a flat vector of weights."""
     data = np.ascontiguousarray(params, dtype=_FLOAT32).tobytes()
     return ArrayRecord({"params": Array("float32", (params.size,), _RAW_FLOAT32, data)})
 
 
-def read_params(content: RecordDict, size: int | None = None, name: str = WEIGHTS_RECORD) -> Params:
+def _read_params(
+    content: RecordDict, size: int | None = None, name: str = _WEIGHTS_RECORD
+) -> Params:
     """Return the weights that arrived; any number of them if ``size`` is None.
 
     ``name`` is that of another record that travels as weights do.

@@ -66,14 +66,14 @@ def receive(content: RecordDict, order: Order, site: Path) -> RecordDict:
     MessageError
         If it is not what its checksum says, or no file of weights.
     """
-    final, file = read_final(content)
+    final, file = _read_final(content)
     if not order.run:
         raise MessageError("the order does not say of which run it is")
     keep_final_model(site.parent / SITE_STATE, order.run, final, file)
     return RecordDict({_RECEIVED_RECORD: ConfigRecord({"sha256": final.sha256})})
 
 
-def read_final(content: RecordDict) -> tuple[FinalModel, bytes]:
+def _read_final(content: RecordDict) -> tuple[FinalModel, bytes]:
     """Return a model that arrived, with what the server says of it.
 
     Raises

@@ -34,14 +34,14 @@ def guarded(most_bytes: int) -> Iterator[None]:
     """Let the grid turn replies that are damaged or larger than this into error replies."""
     grid: Any = http_grid  # Flower has no setting for this, so the grid's function is replaced
     inflate = grid.inflate_object_from_contents
-    grid.inflate_object_from_contents = partial(inflate_reply, inflate, most_bytes)
+    grid.inflate_object_from_contents = partial(_inflate_reply, inflate, most_bytes)
     try:
         yield
     finally:
         grid.inflate_object_from_contents = inflate
 
 
-def inflate_reply(
+def _inflate_reply(
     inflate: Callable[[str, dict[str, bytes]], object],
     most_bytes: int,
     number: str,

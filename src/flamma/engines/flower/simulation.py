@@ -131,10 +131,10 @@ def _child(
             except subprocess.TimeoutExpired:
                 child.kill()
         child.wait()
-        end_session(child.pid)
+        _end_session(child.pid)
 
 
-def end_session(leader: int) -> None:
+def _end_session(leader: int) -> None:
     """Kill whatever is left of a session that this process started."""
     for process in psutil.process_iter():
         with contextlib.suppress(psutil.Error, OSError):
