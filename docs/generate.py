@@ -1,4 +1,4 @@
-"""Write the generated parts of the documentation: tables of options and metrics, the map of rooms.
+"""Write the generated parts of the documentation: tables of options and metrics, the layers.
 
 A generated part stands between ``<!-- generated: NAME -->`` and ``<!-- end -->``. The tests fail
 where a page and the code differ.
@@ -8,10 +8,11 @@ where a page and the code differ.
 
 from __future__ import annotations
 
-import ast
 import json
 import re
+import tomllib
 from collections.abc import Callable, Collection, Iterable, Mapping
+from importlib import import_module
 from pathlib import Path
 from typing import Any
 
@@ -31,20 +32,6 @@ HERE = Path(__file__).parent
 BLOCK = re.compile(r"(<!-- generated: ([\w.:+-]+) -->\n)(.*?)(<!-- end -->)", re.DOTALL)
 EXTENDS = {"flamma-plus": "flamma", "fedavg-decay": "flamma"}
 """Strategies that have all options of another one, whose table they do not repeat."""
-EVERYWHERE = (
-    "_renamed",
-    "distribution",
-    "errors",
-    "files",
-    "names",
-    "seeding",
-    "types",
-    "processes",
-    "shared",
-    "py",
-    "__main__",
-    "__init__",
-)
 SCHEMA_FILES = {name: HERE / "reference" / f"{name}.schema.json" for name in SCHEMAS}
 """The JSON Schemas for editors."""
 
@@ -151,47 +138,17 @@ def listing(part: str) -> str:
     return "\n\n".join(blocks)
 
 
-def rooms() -> str:
-    """Return the rooms and who imports whom as a Mermaid diagram, from the imports in the code."""
-    found: dict[str, set[str]] = {}
-    source = HERE.parent / "src" / "flamma"
-    for file in sorted(source.rglob("*.py")):
-        room = _room(".".join(file.relative_to(source.parent).with_suffix("").parts))
-        edges = found.setdefault(room, set()) if room else set()
-        for node in ast.walk(ast.parse(file.read_text(encoding="utf-8"))):
-            names = [node.module] if isinstance(node, ast.ImportFrom) and node.module else []
-            edges |= {_room(f"{name}.{a.name}") for name in names for a in node.names}
-    graph = {room: {r for r in to if r in found} - {room} for room, to in found.items()}
-    lines = [
-        f"  {room.replace('.', '_')}[{room}] --> {other.replace('.', '_')}[{other}]"
-        for room in sorted(graph)
-        for other in sorted(_direct(graph, room))
-    ]
-    return "\n".join(["```mermaid", "graph TD", *lines, "```"])
-
-
-def _room(module: str) -> str:
-    """Return the room of a module; what every room needs, and the package itself, is left out."""
-    parts = module.split(".")
-    if parts[0] != "flamma" or len(parts) < 2 or parts[1] in EVERYWHERE:
-        return ""
-    return "engines.flower" if parts[1:3] == ["engines", "flower"] else parts[1]
-
-
-def _direct(graph: Mapping[str, set[str]], room: str) -> set[str]:
-    """Return what a room imports but for what it reaches through another room anyway."""
-
-    def reached(start: str) -> set[str]:
-        seen: set[str] = set()
-        waiting = [start]
-        while waiting:
-            for other in graph.get(waiting.pop(), set()) - seen:
-                seen.add(other)
-                waiting.append(other)
-        return seen
-
-    through = {far for near in graph[room] for far in reached(near)}
-    return graph[room] - through
+def layers() -> str:
+    """Return the layers of the import contract, with the first line of each package."""
+    project = tomllib.loads((HERE.parent / "pyproject.toml").read_text(encoding="utf-8"))
+    contract = project["tool"]["importlinter"]["contracts"][0]["layers"]
+    rows = []
+    for number, layer in enumerate(contract, 1):
+        for module in re.split(r"[|:]", layer):
+            name = module.strip().removeprefix("flamma.")
+            about = (import_module(module.strip()).__doc__ or "").partition("\n")[0]
+            rows.append([str(number), f"`{name}`", about.replace("``", "`")])
+    return table(["Layer", "Package or module", "What it contains"], rows)
 
 
 def first(strategies: Collection[str] = (), columns: Collection[str] = tuple(FIRST)) -> str:
@@ -232,7 +189,7 @@ def generated(name: str) -> str:
         "metrics": metrics,
         "first": first,
         "front": lambda: first(FRONT, ("worst_10", "accuracy")),
-        "rooms": rooms,
+        "layers": layers,
         "renamed": renamed,
     }
     if name in simple:

@@ -1,4 +1,4 @@
-"""Names that users give: which are near to each other, which can be folders, how they are shown."""
+"""Files and names: atomic writing, bounded reading, TOML and tensors, and near names."""
 
 from __future__ import annotations
 

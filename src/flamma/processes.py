@@ -1,4 +1,4 @@
-"""Processes: how they end, with their work or with their parent, whatever happens."""
+"""Processes that end with their work or with their parent, whatever happens."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Things by name: ours, one line each, and those other packages bring through entry points."""
+"""Registries: entries by name, from FLamma and, through entry points, from other packages."""
 
 from __future__ import annotations
 

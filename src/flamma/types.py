@@ -1,4 +1,4 @@
-"""The records that pass between rooms: frozen, plain, and small except for the weights.
+"""Types that pass between packages: frozen, plain, and small except for the weights.
 
 ``params`` is always one flat float32 vector. Its :class:`Layout` says what is where: the
 trainable parameters first, then what is only carried along (running means of a batch norm).

@@ -1,4 +1,4 @@
-"""The command line: ``flamma ...``. Parsing is light; the work is imported when it is done."""
+"""The command line. Parsing is light; each command imports what it needs."""
 
 from __future__ import annotations
 

@@ -1,1 +1,1 @@
-"""Engines of which the clients are behind messages."""
+"""Engines whose clients are behind messages."""
