@@ -111,12 +111,16 @@ def _run_data_show(options: argparse.Namespace) -> None:
         from flamma.reports.pictures import check_picture_name
 
         check_picture_name(options.plot)
+    from flamma.data.datasets import DATASETS
     from flamma.experiments.run import build_data
 
     config, data = _config(options)
     if data is None:
         data = build_data(config, options.data_dir)
-    names = _class_names(config, data)
+    if config.data.file is not None:
+        names = tuple(map(str, data.labels))
+    else:
+        names = DATASETS[config.data.dataset].for_task(config.data.task).class_names
     if options.json:
         indent = 2 if data.clients <= _MAX_INDENTED_CLIENTS else None
         print(json.dumps(_record(config, data, names), indent=indent, allow_nan=False))
@@ -124,14 +128,6 @@ def _run_data_show(options: argparse.Namespace) -> None:
         _print_table(config, data, names)
     if options.plot:
         _draw(options, config, data, names)
-
-
-def _class_names(config: Config, data: FederatedData) -> tuple[str, ...]:
-    from flamma.data.datasets import DATASETS
-
-    if config.data.file is not None:
-        return tuple(map(str, data.labels))
-    return DATASETS[config.data.dataset].for_task(config.data.task).class_names
 
 
 def _config(options: argparse.Namespace) -> tuple[Config, FederatedData | None]:

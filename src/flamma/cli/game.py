@@ -197,25 +197,15 @@ def _print_audit(names: list[str], lies: list[Misreport]) -> None:
         *("client", "true cost", "decay factor", "utility"),
         *("best report", "then decay factor", "then utility", "gain"),
     ]
-    rows = [
-        [
-            names[lie.client],
-            f"{lie.honest_cost:.4g}",
-            f"{lie.honest_decay_factor:.4g}",
-            f"{lie.honest_utility:.4g}",
-            *(
-                (
-                    f"{lie.cost:.4g}",
-                    f"{lie.decay_factor:.4g}",
-                    f"{lie.utility:.4g}",
-                    _relative(lie),
-                )
-                if lie.gain
-                else ("the truth", "", "", "0")
-            ),
-        ]
-        for lie in lies[:_ROWS_SHOWN]
-    ]
+    rows = []
+    for lie in lies[:_ROWS_SHOWN]:
+        gain = f"+{lie.gain:.3g}"
+        if math.isfinite(lie.relative_gain):
+            gain = f"+{100 * lie.relative_gain:.3g}%"
+        honest = (lie.honest_cost, lie.honest_decay_factor, lie.honest_utility)
+        told = [f"{value:.4g}" for value in (lie.cost, lie.decay_factor, lie.utility)]
+        best = [*told, gain] if lie.gain else ["the truth", "", "", "0"]
+        rows.append([names[lie.client], *(f"{value:.4g}" for value in honest), *best])
     print(text_table(header, rows))
     if len(lies) > _ROWS_SHOWN:
         print(f"... and {len(lies) - _ROWS_SHOWN} more (--json prints all)")
@@ -237,12 +227,6 @@ def _sentence(names: list[str], lies: list[Misreport]) -> str:
     else:
         text = f"{name} gains {100 * lie.relative_gain:.2g}% {what}."
     return text[0].upper() + text[1:]
-
-
-def _relative(lie: Misreport) -> str:
-    if math.isinf(lie.relative_gain):
-        return f"+{lie.gain:.3g}"
-    return f"+{100 * lie.relative_gain:.3g}%"
 
 
 # ``flamma game sweep``: how the equilibrium of one round moves with one number of the game.
@@ -286,7 +270,11 @@ def _run_sweep(options: argparse.Namespace) -> None:
         raise FlammaError("--decay-start gives the price, which is swept: leave it out.")
     names, game = _read_game(options, options.round)
     client = None if options.client is None else _client_number(options.client, names)
-    parameter = _parameter(options.over, client)
+    if options.over == "price" and client is not None:
+        raise FlammaError("the price is the same for all clients: leave out --client.")
+    if options.over == "contribution" and client is None:
+        raise FlammaError("say whose contribution is swept: --client NAME.")
+    parameter = "cost_scale" if options.over == "cost" and client is None else options.over
     from flamma.cli.game_output import print_csv, print_json, statics_record, statics_table
     from flamma.game import comparative_statics
 
@@ -322,14 +310,6 @@ def _client_number(text: str, names: list[str]) -> int:
     if text.isdecimal() and len(text) < len(str(_MAX_GAMES)) and int(text) < len(names):
         return int(text)
     raise FlammaError(unknown("client", text, names[:20]))
-
-
-def _parameter(over: str, client: int | None) -> str:
-    if over == "price" and client is not None:
-        raise FlammaError("the price is the same for all clients: leave out --client.")
-    if over == "contribution" and client is None:
-        raise FlammaError("say whose contribution is swept: --client NAME.")
-    return "cost_scale" if over == "cost" and client is None else over
 
 
 def _values(options: argparse.Namespace, game: Game, client: int | None) -> list[float]:

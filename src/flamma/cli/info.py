@@ -62,8 +62,11 @@ def _run_list(options: argparse.Namespace) -> None:
     found = {part.name: part.lines() for part in PARTS}
     found["suites"] = dict.fromkeys(suite_names(), "for flamma compare")
     if options.kind:
-        kind = _known(options.kind, list(found))
-        found = {kind: found[kind]}
+        # A word names the kind that it is or begins, such as "contribution".
+        begun = [kind for kind in found if kind.startswith(options.kind.casefold())]
+        if len(begun) != 1:
+            raise ConfigError(unknown("kind", options.kind, list(found)))
+        found = {begun[0]: found[begun[0]]}
     keys = {
         (part.name, name): own_options(entry) for part in PARTS for name, entry in part.entries()
     }
@@ -71,14 +74,6 @@ def _run_list(options: argparse.Namespace) -> None:
         print(json.dumps(_detailed(found, keys) if options.options else found, indent=2))
     else:
         print(_text(found, keys if options.options else {}))
-
-
-def _known(word: str, kinds: list[str]) -> str:
-    """Return the kind that a word is or begins, such as ``contribution``."""
-    begun = [kind for kind in kinds if kind.startswith(word.casefold())]
-    if len(begun) != 1:
-        raise ConfigError(unknown("kind", word, kinds))
-    return begun[0]
 
 
 def _detailed(found: _Lines, keys: _Options) -> dict[str, dict[str, JsonTable]]:
@@ -335,15 +330,12 @@ def _memory() -> _FactTable:
 def _disk(data_dir: Path | None) -> _FactTable:
     from flamma.data.fetch import data_folder
 
-    places = {"here": Path.cwd(), "data": data_folder(data_dir)}
-    return {f"{name}_free_bytes": _free(place) for name, place in places.items()}
-
-
-def _free(place: Path) -> int:
-    """Return the free bytes where a folder is or, if it is not there yet, would be."""
-    whole = place.absolute()
-    existing = next(parent for parent in (whole, *whole.parents) if parent.exists())
-    return shutil.disk_usage(existing).free
+    found: _FactTable = {}
+    for name, place in {"here": Path.cwd(), "data": data_folder(data_dir).absolute()}.items():
+        # A folder that is not there yet would be on the disk of the nearest one that is.
+        existing = next(parent for parent in (place, *place.parents) if parent.exists())
+        found[f"{name}_free_bytes"] = shutil.disk_usage(existing).free
+    return found
 
 
 def _data(data_dir: Path | None) -> _FactTable:

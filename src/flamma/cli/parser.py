@@ -309,7 +309,10 @@ def _registered_names(kind: str) -> tuple[str, ...]:
     try:
         group, ours = _declared(Path(flamma.__file__).parent / _SOURCES[kind])
     except (OSError, ValueError, SyntaxError):  # a package without its source, or a computed name
-        return _imported(kind)
+        from flamma.experiments.parts import PARTS
+
+        [part] = [part for part in PARTS if part.name == kind]
+        return tuple(part.registry)
     theirs = sorted(point.name for point in entry_points(group=group))
     return tuple(dict.fromkeys([*ours, *theirs]))
 
@@ -323,13 +326,6 @@ def _declared(file: Path) -> tuple[str, list[str]]:
                 if len(names) == len(keys):
                     return str(ast.literal_eval(group)), names
     raise ValueError(f"{file} declares no registry by a dictionary of names.")
-
-
-def _imported(kind: str) -> tuple[str, ...]:
-    from flamma.experiments.parts import PARTS
-
-    [part] = [part for part in PARTS if part.name == kind]
-    return tuple(part.registry)
 
 
 # The flags that describe an experiment, common to several commands, and what they set.

@@ -13,6 +13,7 @@ from flamma.cli.console import RoundDisplay, resume_hint, resuming, verbosity
 from flamma.cli.parser import Parser, add_settings, settings
 from flamma.cli.report import add_watch, report_at_end, watched
 from flamma.errors import DivergedError, FlammaError
+from flamma.io import folder_bytes
 
 if TYPE_CHECKING:
     from flamma.experiments.result import Summary
@@ -76,6 +77,7 @@ def _refuse_unfinished(folder: Path) -> None:
 
 def print_run(run: Run, as_json: bool) -> None:
     """Print what a run came to."""
+    from flamma.reports.document import byte_size
     from flamma.strategies import RETIRED, label_of
 
     summary = run.summary()
@@ -90,7 +92,9 @@ def print_run(run: Run, as_json: bool) -> None:
     if run.stopped is not None:
         print(f"{run.stopped}; flamma resume {run.path} --past-stop goes on")
     if run.params_sha256:
-        print(f"params_sha256 {run.params_sha256}\nrun directory {run.path}{_large(run.path)}")
+        size = folder_bytes(run.path)
+        large = f" ({byte_size(size)})" if size >= _TOLD_BYTES else ""
+        print(f"params_sha256 {run.params_sha256}\nrun directory {run.path}{large}")
     elif name in RETIRED:
         print("not finished")
     else:
@@ -183,15 +187,6 @@ def _times(summary: Summary, targets: Mapping[str, float]) -> str:
             reached = "not reached" if when is None else f"reached at {_number(when)} s"
             parts.append(f"{what} {reached}")
     return ", ".join(parts)
-
-
-def _large(folder: Path) -> str:
-    """Return the size of a run directory, in brackets, if it is one to know of."""
-    from flamma.io import folder_bytes
-    from flamma.reports.document import byte_size
-
-    size = folder_bytes(folder)
-    return f" ({byte_size(size)})" if size >= _TOLD_BYTES else ""
 
 
 def _number(value: float | None) -> str:

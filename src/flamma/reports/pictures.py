@@ -564,7 +564,12 @@ def _draw_search(tuned: Tuned) -> Figure:
 def _draw_gains(axes: Axes, case: AuditedCase) -> None:
     """Draw the heat map of a case: relative gains, mean over seeds, as the report's page has it."""
     subjects, deviations = case.subjects, case.deviations
-    gains = np.array([[_gain(case, s, d) for s in subjects] for d in deviations])
+    gains = np.full((len(deviations), len(subjects)), np.nan)
+    for row, deviation in enumerate(deviations):
+        for column, subject in enumerate(subjects):
+            found = [f.relative_gain for f in case.of(subject, deviation)]
+            known = [gain for gain in found if gain is not None]
+            gains[row, column] = sum(known) / len(known) if known else np.nan
     axes.imshow(gains, cmap="RdBu_r", vmin=-FULL_COLOUR, vmax=FULL_COLOUR, aspect="auto")
     axes.set_xticks(range(len(subjects)), subjects)
     axes.set_yticks(range(len(deviations)), deviations)
@@ -574,8 +579,3 @@ def _draw_gains(axes: Axes, case: AuditedCase) -> None:
         axes.text(column, row, text, ha="center", va="center", fontsize="small", color=ink)
     _label_axes(axes, "", "", f"{case.strategy}: gain of utility, {case.dataset} ({case.split})")
     axes.grid(visible=False)
-
-
-def _gain(case: AuditedCase, subject: str, deviation: str) -> float:
-    known = [f.relative_gain for f in case.of(subject, deviation) if f.relative_gain is not None]
-    return sum(known) / len(known) if known else float("nan")

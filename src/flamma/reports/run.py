@@ -225,17 +225,15 @@ def _facts(run: RunView) -> Facts:
 def _sections(run: RunView) -> list[Section]:
     parts: list[Section] = []
     if run.rounds:
+        model = "Each client's own model" if run.personal else "The global model"
+        lead = f"{model} on every client's own held-out data."
+        if run.sample is not None:
+            over = sample_text(run.sample, run.clients)
+            lead = f"{model} on the held-out data of {over}, drawn once by the seed."
         quality: list[Charts] = [run_charts.quality(run)]
         if run.scores.rounds:
             quality.append(run_charts.client_accuracy(run))
-        parts.append(
-            Section(
-                "quality",
-                "Model quality",
-                _evaluated_on(run),
-                quality,
-            )
-        )
+        parts.append(Section("quality", "Model quality", lead, quality))
         parts += _game_sections(run)
         parts.append(_participation(run))
         parts += _ledger_section(run)
@@ -251,14 +249,6 @@ def _sections(run: RunView) -> list[Section]:
         )
     parts.append(_reproduction(run))
     return parts
-
-
-def _evaluated_on(run: RunView) -> str:
-    model = "Each client's own model" if run.personal else "The global model"
-    if run.sample is None:
-        return f"{model} on every client's own held-out data."
-    over = sample_text(run.sample, run.clients)
-    return f"{model} on the held-out data of {over}, drawn once by the seed."
 
 
 def _game_sections(run: RunView) -> list[Section]:
