@@ -277,9 +277,9 @@ def test_a_lie_about_samples_does_not_own_the_model(app, introduces):
     aggregate = strategy._config.strategy.__class__.average
     with pytest.MonkeyPatch.context() as patched:
 
-        def average(self, accepted, weights, reference=None):
+        def average(self, given, weights):
             weighed.append(sorted(weights))
-            return aggregate(self, accepted, weights, reference)
+            return aggregate(self, given, weights)
 
         patched.setattr(type(strategy._config.strategy), "average", average)
         started(app, strategy, rounds=1, interfere=interfere)
