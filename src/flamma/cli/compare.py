@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import argparse
-import json
 import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -12,6 +11,7 @@ from flamma.cli.console import (
     LiveLine,
     ManyRunsDisplay,
     Verbosity,
+    print_json,
     resume_hint,
     same_command,
     verbosity,
@@ -161,9 +161,7 @@ def _published(path: Path, named: str | None) -> Comparison:
 
 def _print_repetition(found: Repetition, options: argparse.Namespace) -> None:
     if options.json:
-        import json
-
-        print(json.dumps(found.as_json(), indent=1, allow_nan=False))
+        print_json(found.as_json(), indent=1)
         return
     from flamma.experiments.result import text_table
     from flamma.metrics import ComparedMetric, TimeToMetric, shown_in
@@ -186,9 +184,7 @@ def _show(suite: Suite, text: str, as_json: bool) -> None:
     from flamma.experiments.suite import suite_as_json, suite_as_lines
 
     if as_json:
-        import json
-
-        print(json.dumps(suite_as_json(suite), indent=1, allow_nan=False))
+        print_json(suite_as_json(suite), indent=1)
         return
     print(f"{(text or suite.as_toml()).rstrip()}\n")
     for line in suite_as_lines(suite):
@@ -304,7 +300,7 @@ def _run_tune(options: argparse.Namespace) -> None:
         )
     if options.json:
         said = {"options": found.options, "score": found.score, "trials": found.trials}
-        print(json.dumps(said, indent=1))
+        print_json(said, indent=1)
         return
     finished = [t for t in found.trials if not t["given_up"] and t["score"] is not None]
     best = sorted(finished, key=lambda t: -t["score"])[:10]

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import contextlib
+import json
 import os
 import shlex
 import sys
@@ -13,6 +14,8 @@ from enum import IntEnum
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Self, TextIO, TypeVar, cast
 from unicodedata import east_asian_width
+
+from flamma.io import JsonTable
 
 if TYPE_CHECKING:
     from flamma.experiments.jobs import Progress
@@ -62,6 +65,11 @@ def readers_may_leave() -> Iterator[None]:
             yield
         finally:
             out.flush()
+
+
+def print_json(record: JsonTable, indent: int | None = 2) -> None:
+    """Print a record as JSON."""
+    print(json.dumps(record, indent=indent, allow_nan=False))
 
 
 # What Ctrl-C tells: the command that goes on with the work.

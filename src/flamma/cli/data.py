@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 import argparse
-import json
 import sys
 from collections.abc import Callable, Sequence
 from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from flamma.cli.console import Verbosity, resume_hint, same_command, verbosity
+from flamma.cli.console import Verbosity, print_json, resume_hint, same_command, verbosity
 from flamma.cli.parser import OWN_DATA_FLAGS, Parser, add_flags, settings
 from flamma.errors import DataError, FlammaError
 from flamma.io import JsonTable
@@ -123,7 +122,7 @@ def _run_data_show(options: argparse.Namespace) -> None:
         names = DATASETS[config.data.dataset].for_task(config.data.task).class_names
     if options.json:
         indent = 2 if data.clients <= _MAX_INDENTED_CLIENTS else None
-        print(json.dumps(_record(config, data, names), indent=indent, allow_nan=False))
+        print_json(_record(config, data, names), indent=indent)
     else:
         _print_table(config, data, names)
     if options.plot:
@@ -300,7 +299,7 @@ def _run_data_list(options: argparse.Namespace) -> None:
                 for name, entry in entries.items()
             ],
         }
-        print(json.dumps(record, indent=2, allow_nan=False))
+        print_json(record)
         return
     from flamma.experiments.result import text_table
 
@@ -333,7 +332,7 @@ def _run_data_fetch(options: argparse.Namespace) -> None:
                 print(f"flamma: {error}", file=sys.stderr, flush=True)
                 failed.append(name)
     if options.json:
-        print(json.dumps({"datasets": records, "failed": failed}, indent=2, allow_nan=False))
+        print_json({"datasets": records, "failed": failed})
     if failed:
         raise DataError(
             f"{len(failed)} of {len(options.names)} datasets were not fetched: {', '.join(failed)}."

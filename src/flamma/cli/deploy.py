@@ -10,7 +10,7 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from flamma.cli.console import Verbosity, duration, resume_hint, resuming, verbosity
+from flamma.cli.console import Verbosity, duration, print_json, resume_hint, resuming, verbosity
 from flamma.cli.parser import Parser, add_settings, settings
 from flamma.errors import DeployError
 from flamma.experiments.settings import SETTINGS
@@ -97,7 +97,7 @@ def _run_fetch(options: argparse.Namespace) -> None:
         )
     final = fetch_final_model(host.state, options.out, options.run_id)
     if options.json:
-        print(json.dumps({"path": str(options.out), **asdict(final)}, indent=2))
+        print_json({"path": str(options.out), **asdict(final)})
         return
     print(
         f"{options.out}: the model of run {final.run} after round {final.round}\n"
@@ -159,7 +159,7 @@ def _run_stop(options: argparse.Namespace) -> None:
 
 def _print_ended(options: argparse.Namespace, ended: list[str], verb: str) -> None:
     if options.json:
-        print(json.dumps({"ended": ended}))
+        print_json({"ended": ended}, indent=None)
     elif ended:
         print(f"{verb}: {', '.join(ended)}")
     else:
@@ -172,7 +172,7 @@ def _run_status(options: argparse.Namespace) -> None:
 
     found = status(options.dir)
     if options.json:
-        print(json.dumps(found, indent=2))
+        print_json(found)
         return
     _print_status(found)
 
@@ -337,7 +337,7 @@ def _run_health(options: argparse.Namespace) -> int:
     found = health_of(_hosts(options.dir), options.wait)
     if options.json:
         table = {"healthy": found.healthy, "problems": found.problems, "hosts": found.hosts}
-        print(json.dumps(table))
+        print_json(table, indent=None)
     else:
         print(found.sentence())
     return 0 if found.healthy else _UNHEALTHY
@@ -348,24 +348,24 @@ def _run_backup(options: argparse.Namespace) -> None:
     from flamma.deploy.backup import back_up
     from flamma.deploy.hosts import read_server
 
-    made = back_up(read_server(options.dir), options.file, options.keys)
+    files, runs = back_up(read_server(options.dir), options.file, options.keys)
     if options.json:
-        print(json.dumps({"path": str(options.file), "files": made.files, "runs": made.runs}))
+        print_json({"path": str(options.file), "files": files, "runs": runs}, indent=None)
         return
     keys = "with the private keys: keep it secret" if options.keys else "without private keys"
-    print(f"{options.file}: {made.files} files, {made.runs} runs, {keys}.")
+    print(f"{options.file}: {files} files, {runs} runs, {keys}.")
 
 
 def _run_restore(options: argparse.Namespace) -> None:
     """Run ``flamma deploy restore``."""
     from flamma.deploy.restore import restore
 
-    done = restore(options.file, options.dir)
+    runs, missing = restore(options.file, options.dir)
     if options.json:
-        print(json.dumps({"path": str(options.dir), "missing": done.missing, "runs": done.runs}))
+        print_json({"path": str(options.dir), "missing": missing, "runs": runs}, indent=None)
         return
-    print(f"{options.dir}: the server, {len(done.runs)} runs, all checksums right.")
-    for name in done.missing:
+    print(f"{options.dir}: the server, {len(runs)} runs, all checksums right.")
+    for name in missing:
         print(f"Put {name} into {options.dir} before you start it; the backup has no keys.")
 
 
@@ -500,7 +500,7 @@ def _tell(
     """Print what was done, and what is left to do on the server's host if it is elsewhere."""
     if options.json:
         told = {} if taken is None else {"in_force": taken}
-        print(json.dumps({"path": str(options.dir), "name": options.name, **told}, indent=2))
+        print_json({"path": str(options.dir), "name": options.name, **told})
         return
     if taken:
         lines.append("The running server goes by it already.")
@@ -668,7 +668,7 @@ def _run_init(options: argparse.Namespace) -> None:
         metrics_port=options.metrics_port,
     )
     if options.json:
-        print(json.dumps({"path": str(options.dir), "sites": names}, indent=2))
+        print_json({"path": str(options.dir), "sites": names})
         return
     print(
         f"{len(names)} sites and a server in {options.dir}; README.md there has the commands for "
@@ -694,7 +694,7 @@ def _run_up(options: argparse.Namespace) -> None:
             line.show("starting server and sites")
         done = up(options.dir)
     if options.json:
-        print(json.dumps(asdict(done), indent=2))
+        print_json(asdict(done))
         return
     if not done.started:
         print(f"{options.dir} is already up: all {len(done.running) - 1} sites are online.")

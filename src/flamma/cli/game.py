@@ -9,7 +9,7 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from flamma.cli.console import progress, verbosity
+from flamma.cli.console import print_json, progress, verbosity
 from flamma.cli.parser import Parser, bounds, numbers
 from flamma.errors import FlammaError
 from flamma.io import JsonTable, quoted, unknown
@@ -275,7 +275,7 @@ def _run_sweep(options: argparse.Namespace) -> None:
     if options.over == "contribution" and client is None:
         raise FlammaError("say whose contribution is swept: --client NAME.")
     parameter = "cost_scale" if options.over == "cost" and client is None else options.over
-    from flamma.cli.game_output import print_csv, print_json, statics_record, statics_table
+    from flamma.cli.game_output import print_csv, statics_record, statics_table
     from flamma.game import comparative_statics
 
     values = progress(_values(options, game, client), "solving games", verbosity(options))
@@ -353,15 +353,13 @@ def _add_explore_arguments(parser: Parser) -> None:
 
 def _run_explore(options: argparse.Namespace) -> None:
     """Run ``flamma game explore``."""
-    import json
-
     names, game = _read_game(options, options.round)
     from flamma.reports.document import write_page
     from flamma.reports.game import game_document
 
     written = write_page(game_document(names, game), options.out)
     if options.json:
-        print(json.dumps({"page": str(written)}))
+        print_json({"page": str(written)}, indent=None)
     else:
         print(f"Explorer: {written}")
     if sys.stdout.isatty() and not options.json if options.open is None else options.open:
@@ -447,7 +445,7 @@ def _run_solve(options: argparse.Namespace) -> None:
     """Run ``flamma game solve``."""
     _check_plot(options)
     names, game = _read_game(options, options.round)
-    from flamma.cli.game_output import print_json, print_solution, solve_record
+    from flamma.cli.game_output import print_solution, solve_record
     from flamma.game import certify, solve
 
     equilibrium = solve(game)
@@ -470,7 +468,7 @@ def _run_path(options: argparse.Namespace) -> None:
             f"--rounds must be from 1 to {_MAX_GAMES:,}, not {quoted(options.rounds)}."
         )
     names, game = _read_game(options, 1)
-    from flamma.cli.game_output import print_csv, print_json, print_path, statics_record
+    from flamma.cli.game_output import print_csv, print_path, statics_record
     from flamma.game import comparative_statics
 
     rounds = progress(range(1, options.rounds + 1), "solving rounds", verbosity(options))
@@ -490,7 +488,6 @@ def _run_path(options: argparse.Namespace) -> None:
 def _run_game_audit(options: argparse.Namespace) -> None:
     """Run ``flamma game audit``."""
     names, game = _read_game(options, options.round)
-    from flamma.cli.game_output import print_json
     from flamma.game import best_misreport
 
     rule = _pricing_rule(options)

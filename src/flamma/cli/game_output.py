@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import csv
-import json
 import math
 import sys
 from dataclasses import asdict
@@ -14,11 +13,6 @@ from flamma.game import Certificate, Equilibrium, Game, Statics
 from flamma.io import JsonTable
 
 _CLIENT_COLUMNS_SHOWN = 8
-
-
-def print_json(record: JsonTable) -> None:
-    """Print a record as JSON."""
-    print(json.dumps(record, indent=2, allow_nan=False))
 
 
 def _game_record(names: list[str], game: Game) -> JsonTable:

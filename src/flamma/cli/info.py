@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, Any
 from urllib.parse import unquote, urlparse
 
 import flamma
+from flamma.cli.console import print_json
 from flamma.cli.parser import Parser
 from flamma.errors import ConfigError, FlammaError
 from flamma.extras import DISTRIBUTION, PURPOSES, install_command, missing_packages
@@ -71,7 +72,7 @@ def _run_list(options: argparse.Namespace) -> None:
         (part.name, name): own_options(entry) for part in PARTS for name, entry in part.entries()
     }
     if options.json:
-        print(json.dumps(_detailed(found, keys) if options.options else found, indent=2))
+        print_json(_detailed(found, keys) if options.options else found)
     else:
         print(_text(found, keys if options.options else {}))
 
@@ -384,9 +385,7 @@ def _run_doctor(options: argparse.Namespace) -> None:
     found = _diagnosis(options.data_dir)
     amiss = _problems(found)
     if options.json:
-        import json
-
-        print(json.dumps({**found, "problems": amiss}, indent=2, allow_nan=False))
+        print_json({**found, "problems": amiss})
         return
     for topic, facts in found.items():
         print(topic)

@@ -7,9 +7,9 @@ import math
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from flamma.cli.console import print_json
 from flamma.cli.parser import Parser
 from flamma.errors import FlammaError
-from flamma.io import JsonTable
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -80,7 +80,7 @@ def _run_ledger_command(options: argparse.Namespace) -> None:
         return
     accounts = accounts_of(ledger, run.history, run.config.rounds * run.config.per_round)
     if options.json:
-        _print_json({"path": str(run.path), "finished": run.finished, **accounts.as_json()})
+        print_json({"path": str(run.path), "finished": run.finished, **accounts.as_json()})
     elif options.csv:
         _print_csv(_ACCOUNT_COLUMNS, accounts.clients)
     else:
@@ -143,7 +143,7 @@ def _print_deterred(
         clients = [{name: getattr(own, name) for name in _DETERRED_COLUMNS} for own in found]
         given = {"fine": options.fine, "rate": options.rate}
         told = {k: most if v is None else v for k, v in given.items()}
-        _print_json({"path": str(run.path), "currency": currency, **told, "clients": clients})
+        print_json({"path": str(run.path), "currency": currency, **told, "clients": clients})
         return
     if options.csv:
         _print_csv(_DETERRED_COLUMNS, found)
@@ -188,12 +188,6 @@ def _print_csv(columns: Sequence[str], entries: Sequence[object]) -> None:
     writer.writerow(columns)
     for entry in entries:
         writer.writerow([getattr(entry, column) for column in columns])
-
-
-def _print_json(table: JsonTable) -> None:
-    import json
-
-    print(json.dumps(table, indent=2, allow_nan=False))
 
 
 def _amount(value: float) -> str:

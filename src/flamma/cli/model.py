@@ -7,6 +7,7 @@ import json
 import sys
 from pathlib import Path
 
+from flamma.cli.console import print_json
 from flamma.cli.parser import Parser
 
 _EXPORT_EXAMPLES = """\
@@ -47,7 +48,7 @@ def _run_export(options: argparse.Namespace) -> None:
     place = Run.load(options.dir).save(options.out, client=options.client, round=options.round)
     size = place.stat().st_size
     if options.json:
-        print(json.dumps({"path": str(place), "bytes": size}))
+        print_json({"path": str(place), "bytes": size}, indent=None)
     else:
         from flamma.reports.document import byte_size
 

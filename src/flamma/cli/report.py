@@ -9,7 +9,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from flamma.cli.console import Verbosity, verbosity
+from flamma.cli.console import Verbosity, print_json, verbosity
 from flamma.cli.parser import Parser
 
 if TYPE_CHECKING:
@@ -76,9 +76,7 @@ def _run_report(options: argparse.Namespace) -> None:
     written = write_page(document, options.out or options.dir / REPORT_FILE)
     missing = document.missing
     if options.json:
-        import json
-
-        print(json.dumps({"report": str(written), "missing": missing}, indent=2))
+        print_json({"report": str(written), "missing": missing})
     else:
         for notice in missing:
             print(f"flamma: {notice}", file=sys.stderr)

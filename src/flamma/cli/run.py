@@ -9,7 +9,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from flamma.cli.console import RoundDisplay, resume_hint, resuming, verbosity
+from flamma.cli.console import RoundDisplay, print_json, resume_hint, resuming, verbosity
 from flamma.cli.parser import Parser, add_settings, settings
 from flamma.cli.report import add_watch, report_at_end, watched
 from flamma.errors import DivergedError, FlammaError
@@ -84,7 +84,7 @@ def print_run(run: Run, as_json: bool) -> None:
     for problem in run.problems:
         print(f"flamma: {run.path}: {problem}.", file=sys.stderr)
     if as_json:
-        _print_json(run, summary)
+        _print_summary(run, summary)
         return
     name = run.config.strategy.name
     _print_metrics(run, summary, label_of(name) if name in RETIRED else name)
@@ -101,8 +101,7 @@ def print_run(run: Run, as_json: bool) -> None:
         print(f"not finished: flamma resume {run.path}")
 
 
-def _print_json(run: Run, summary: Summary) -> None:
-    import json
+def _print_summary(run: Run, summary: Summary) -> None:
     from dataclasses import asdict
 
     about = {
@@ -115,7 +114,7 @@ def _print_json(run: Run, summary: Summary) -> None:
     }
     if (spent := _privacy_spent(run)) is not None:
         about["privacy"] = asdict(spent)
-    print(json.dumps(about | summary.as_json(), indent=2, allow_nan=False))
+    print_json(about | summary.as_json())
 
 
 def _print_metrics(run: Run, summary: Summary, name: str) -> None:

@@ -13,7 +13,6 @@ import sqlite3
 import tempfile
 import time
 from collections.abc import Iterator
-from dataclasses import dataclass
 from pathlib import Path
 
 import flamma
@@ -38,16 +37,8 @@ _COPY_ATTEMPTS, _COPY_PAUSE_SECONDS = 20, 0.2
 """How often a run is copied if it writes a checkpoint meanwhile."""
 
 
-@dataclass(frozen=True)
-class _Backup:
-    """What a backup has: how many files, and how many runs."""
-
-    files: int
-    runs: int
-
-
-def back_up(server: ServerHost, path: Path, keys: bool = False) -> _Backup:
-    """Write a server's state and its runs into an archive.
+def back_up(server: ServerHost, path: Path, keys: bool = False) -> tuple[int, int]:
+    """Write a server's state and its runs into an archive; return how many files and runs it has.
 
     Parameters
     ----------
@@ -84,7 +75,7 @@ def back_up(server: ServerHost, path: Path, keys: bool = False) -> _Backup:
         places = [*sorted(set(runs.values()) - set(known)), *known]
         about = {"flamma": flamma.__version__, "made": now_text(), "left_out": left_out}
         archive.finish({**about, "runs": places})
-    return _Backup(len(archive.files), len(runs))
+    return len(archive.files), len(runs)
 
 
 def _runs(server: ServerHost) -> dict[Path, str]:

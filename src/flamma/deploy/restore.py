@@ -7,7 +7,6 @@ import os
 import shutil
 import tempfile
 from collections.abc import Iterable
-from dataclasses import dataclass
 from pathlib import Path
 
 from flamma.deploy.archives import checked_name, unpack
@@ -20,18 +19,11 @@ from flamma.experiments.result import DEPLOYMENT
 from flamma.io import TEMPORARY_SUFFIX, JsonTable, sync_folder
 
 
-@dataclass(frozen=True)
-class _Restored:
-    """What was restored: the run directories, and the files that must be brought from elsewhere."""
-
-    runs: tuple[str, ...]
-    missing: tuple[str, ...]
-
-
-def restore(archive: Path, folder: Path) -> _Restored:
+def restore(archive: Path, folder: Path) -> tuple[tuple[str, ...], tuple[str, ...]]:
     """Make a server's folder of a backup; it appears whole or not at all.
 
-    Runs that lay elsewhere are in ``runs`` of the folder. A run that was going on is not followed
+    Returned are the run directories, and the files that must be brought from elsewhere. Runs that
+    lay elsewhere are in ``runs`` of the folder. A run that was going on is not followed
     but goes on by ``flamma resume``, from its last checkpoint. The secret of the host's processes
     is made anew if the backup has none.
 
@@ -66,7 +58,7 @@ def restore(archive: Path, folder: Path) -> _Restored:
     finally:
         shutil.rmtree(scratch, ignore_errors=True)
     missing = tuple(name for name in left_out if not (folder / name).exists())
-    return _Restored(tuple(str(folder / run) for run in runs), missing)
+    return tuple(str(folder / run) for run in runs), missing
 
 
 def _listed(about: JsonTable, key: str) -> tuple[str, ...]:
