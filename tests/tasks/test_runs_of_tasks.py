@@ -232,7 +232,8 @@ def test_a_task_of_ones_own_is_one_class(tmp_path):
 
     TASKS.add("absolute", Absolute())
     try:
-        data = replace(numbers(), task="absolute")
+        data = numbers()
+        data = replace(data, about=replace(data.about, task="absolute"))
         run = flamma.run(LOGISTIC, data=data, strategy="fedavg", out=tmp_path / "run")
     finally:
         TASKS.discard("absolute")

@@ -28,12 +28,6 @@ from flamma.types import Floats
 _UTILITY_ERROR = 4e-15
 """Relative rounding error of an evaluated utility, in double precision."""
 
-_BISECTION_CLIENTS = 10_000
-"""With more clients than this, evaluations are expensive, so intervals are only cut in half."""
-
-_MAX_RESPONSES = 50_000_000
-"""The most responses that are evaluated; with very many clients the uncertainty grows instead."""
-
 
 @dataclass(frozen=True)
 class Certificate:
@@ -225,8 +219,10 @@ def _leader_optimum(game: Game, gamma: float, played: float) -> tuple[float, flo
     best value found are discarded. Where every client keeps its phase, U_s is one parabola, whose
     peak follows from three evaluations. The other intervals are cut into parts.
     """
-    budget = max(64, _MAX_RESPONSES // game.clients)
-    parts = 2 if game.clients > _BISECTION_CLIENTS else 8
+    # With very many clients the uncertainty grows instead of the number of responses, and intervals
+    # are only cut in half.
+    budget = max(64, 50_000_000 // game.clients)
+    parts = 2 if game.clients > 10_000 else 8
     grid = np.union1d(np.linspace(*game.decay_bounds, num=min(129, budget // 4)), [gamma])
     points = _evaluate(game, grid)
     best_index = int(np.argmax(points.utility))

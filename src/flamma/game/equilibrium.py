@@ -28,9 +28,6 @@ from flamma.types import Floats
 # reaches its upper one, or takes one whole epoch more. All of them are multiples of c_i / ω_i, so
 # the clients are sorted by that ratio once, and the rest is a merge of sorted runs.
 
-_MAX_STEPS = 100_000_000
-"""The most steps of all clients together that are listed, which bounds the memory."""
-
 
 @dataclass(frozen=True)
 class Pieces:
@@ -114,7 +111,7 @@ def _whole_changes(game: Game, ratio: Floats, omega: Floats) -> _Changes:
     )
     steps = (last - first).astype(np.int64)
     count = int(np.sum(steps))
-    if count > _MAX_STEPS:
+    if count > 100_000_000:  # which bounds the memory
         raise GameError(
             f"the clients' responses have {count} steps, too many to list: "
             f"lower the upper epoch bound or play with continuous epochs."

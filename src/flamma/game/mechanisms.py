@@ -25,9 +25,6 @@ from flamma.game.model import FOLLOWER_TIE, LARGEST_COST, SMALLEST_COST, check_e
 from flamma.numerics import log, power, total
 from flamma.types import Floats
 
-_HALVINGS = 60
-"""How often the range is halved in which a menu that can be paid for is looked for."""
-
 
 @dataclass(frozen=True)
 class ContractMenu:
@@ -131,7 +128,7 @@ def optimal_menu(
     if max(menu.payments) <= most_payment:
         return menu
     fits, fails = 0.0, value
-    for _ in range(_HALVINGS):
+    for _ in range(60):
         middle = (fits + fails) / 2
         too_much = max(_solved(cost, weight, middle, levels).payments) > most_payment
         fits, fails = (fits, middle) if too_much else (middle, fails)
@@ -208,12 +205,6 @@ def _non_increasing(profits: Floats) -> list[int]:
 #
 # Luo et al., "Incentive mechanism design for unbiased federated learning with randomized client
 # participation", ICDCS 2023; their v_n α/R is κ_n here.
-
-_BISECTIONS = 1200
-"""How often an interval is halved at most: until no double lies between its ends."""
-
-_PROBABILITY_BISECTIONS = 64
-"""How often an interval of probabilities is halved."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -344,7 +335,7 @@ def solve_participation(
         )
     if fits(high):
         return curve.at(high)
-    for _ in range(_BISECTIONS):
+    for _ in range(1200):  # at most, until no double lies between the ends
         middle = (low + high) / 2
         if not low < middle < high:
             break
@@ -393,7 +384,7 @@ def best_participation(game: ParticipationGame, prices: ArrayLike) -> Floats:
     price = np.asarray(prices, dtype=np.float64)
     pull = game.value * game.noises
     low, high = np.full(price.shape, game.least), np.ones(price.shape)
-    for _ in range(_PROBABILITY_BISECTIONS):
+    for _ in range(64):
         middle = (low + high) / 2
         more = price - 2 * game.costs * middle + pull / np.square(middle) >= 0
         low, high = np.where(more, middle, low), np.where(more, high, middle)

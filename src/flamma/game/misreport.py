@@ -165,12 +165,6 @@ class _ReportedPieces:
 _DECAY_TOLERANCE = 1e-11
 """A decay factor that is larger by less than this is not searched for."""
 
-_NARROWEST = 1e-12
-"""Relative width of an interval of reports that is not divided further."""
-
-_MAX_CELLS = 1_000_000
-"""How many reports times pieces are held in memory at once."""
-
 _FIRST_REPORTS = 1000
 """How many reports (each with two neighbours) are evaluated before intervals of them are."""
 
@@ -197,7 +191,7 @@ class _ReportSearch(_ReportedPieces):
             if not low.size:
                 break
             open_ = bound > best + _DECAY_TOLERANCE
-            narrow = open_ & (high <= low * (1 + _NARROWEST))
+            narrow = open_ & (high <= low * (1 + 1e-12))  # not divided further
             edges += [*low[narrow], *high[narrow]]
             narrow_bound = max(narrow_bound, float(np.max(bound[narrow], initial=0.0)))
             open_ &= ~narrow
@@ -268,7 +262,7 @@ class _ReportSearch(_ReportedPieces):
 
     def _in_parts(self, function: Callable[..., Floats], *reports: Floats) -> Floats:
         columns = self.start.size + 2 * self.multiple.size + 1
-        rows = max(1, _MAX_CELLS // columns)
+        rows = max(1, 1_000_000 // columns)  # which bounds the memory
         parts = range(0, reports[0].size, rows)
         found = [function(*(r[i : i + rows] for r in reports)) for i in parts]
         return np.concatenate(found) if found else np.zeros(0)
@@ -391,9 +385,6 @@ _GAIN_ROUNDING = 1e-12
 
 _CLOSED = 1e-6
 """The largest distance from the bound at which the search has found the largest decay factor."""
-
-_LOW_COSTS = 24
-"""How many costs are tried below those searched, where very many whole epochs are allowed."""
 
 
 @dataclass(frozen=True)
@@ -550,7 +541,7 @@ class _Audit:
         if search.derived is not None:
             # Just past a step at γ = 1 the price is low; the others matter less for a low cost.
             most = 4 * min(self.game.epoch_bounds[1], 10_000)
-            tried = 2 * np.geomspace(_SEARCHED_EPOCHS, most, _LOW_COSTS).round() - 1
+            tried = 2 * np.geomspace(_SEARCHED_EPOCHS, most, 24).round() - 1
             low_costs = self.omega / tried * (1 - 1e-9)
             return [*found, *((cost, 0.0) for cost in low_costs.tolist())]
         return [*found, (top * self.omega / much, top)] if much < 2 * MAX_EPOCHS else found

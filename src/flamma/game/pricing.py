@@ -303,9 +303,6 @@ def _sums(game: Game) -> tuple[float, float]:
 _FIRST_CUTS, _FURTHER_CUTS = 64, 8
 """Number of intervals that the range of γ is cut into, and each remaining one again."""
 
-_MAX_PIECES = 4096
-"""Up to this many pieces are compared one by one; of more, hopeless intervals go first."""
-
 
 @dataclass(frozen=True)
 class _OfferCurve:
@@ -390,7 +387,7 @@ class _OfferCurve:
                 for part in self.parts
             )
             narrow = bool(np.all(high - low < 1e-9))
-            if np.sum(within) <= _MAX_PIECES or narrow:
+            if np.sum(within) <= 4096 or narrow:  # these are compared one by one
                 return low, high
             share = np.arange(_FURTHER_CUTS + 1) / _FURTHER_CUTS
             cuts = low[:, None] + (high - low)[:, None] * share
@@ -568,9 +565,6 @@ def _indices(offered: ArrayLike | None, clients: int) -> NDArray[np.int64]:
 
 # A budget that no play of the clients can exceed, and that gives none a reason to lie.
 
-_ROUNDINGS_PER_PAYMENT = 16
-"""More roundings than there are between a share of the budget and the payment out of it."""
-
 
 def affordable(
     decay_factors: ArrayLike,
@@ -641,5 +635,6 @@ def payment_share(budget: float, payments: int) -> float:
     >>> 0.0999 < payment_share(1.0, 10) < 0.1
     True
     """
-    roundings = (payments + _ROUNDINGS_PER_PAYMENT) * float(np.finfo(np.float64).eps)
+    # There are fewer than 16 roundings between a share of the budget and the payment out of it.
+    roundings = (payments + 16) * float(np.finfo(np.float64).eps)
     return budget / payments * max(0.0, 1 - roundings)

@@ -59,21 +59,6 @@ OwnMetric = Callable[[SampleMarks, Targets], float]
 """``(outputs, targets) -> number``, of the arrays of one client; 1 is the best."""
 
 
-def _checked_losses(loss: OwnLoss, outputs: Tensor, targets: Tensor) -> Tensor:
-    """Return the losses of a batch by a user's function."""
-    import torch
-
-    losses = loss(outputs, targets)
-    if not isinstance(losses, torch.Tensor) or losses.shape != (len(targets),):
-        found = tuple(losses.shape) if isinstance(losses, torch.Tensor) else type(losses).__name__
-        given = "a mean" if found == () else f"{found}"
-        raise FlammaError(
-            f"a loss of your own must return one number per sample, a tensor of shape "
-            f"({len(targets)},), not {given}: use reduction='none' or the like."
-        )
-    return losses
-
-
 def refuse_negative(losses: Params) -> None:
     """Refuse losses below 0, of which strategies would take roots and logarithms."""
     if losses.size and losses.min() < 0:
@@ -141,10 +126,21 @@ class Measures:
         return ACCURACY_SCORE if self.metric is ACCURACY else self.metric.kind
 
     def losses(self, outputs: Tensor, targets: Tensor) -> Tensor:
-        """Return the loss of every sample."""
+        """Return the loss of every sample: strategies weigh samples and clients by it."""
         if self.loss is None:
             return self.task.losses(outputs, targets)
-        return _checked_losses(self.loss, outputs, targets)
+        import torch
+
+        losses = self.loss(outputs, targets)
+        is_tensor = isinstance(losses, torch.Tensor)
+        if not is_tensor or losses.shape != (len(targets),):
+            found = tuple(losses.shape) if is_tensor else type(losses).__name__
+            given = "a mean" if found == () else f"{found}"
+            raise FlammaError(
+                f"a loss of your own must return one number per sample, a tensor of shape "
+                f"({len(targets)},), not {given}: use reduction='none' or the like."
+            )
+        return losses
 
     def mean_loss(self, outputs: Tensor, targets: Tensor) -> Tensor:
         """Return the mean loss of a batch."""
