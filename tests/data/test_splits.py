@@ -151,7 +151,7 @@ def test_iid_is_a_fair_deal():
         ("iid", {"clients": 51}, "51 clients need at least 102 samples"),
         ("iid", {"clients": 0}, "clients must be at least 1"),
         ("iid", {"clients": 2, "seed": -1}, "seed must be at least 0"),
-        ("iid", {"clients": 2, "uneven": 5.1}, "uneven must lie between 0 and 5, not 5.1"),
+        ("iid", {"clients": 2, "uneven": 5.1}, r"uneven must lie in \[0, 5\], not 5\.1"),
         ("iid", {"clients": 2, "uneven": math.nan}, "uneven must be a finite number"),
         ("shards", {"clients": 5, "shards_per_client": 0}, "shards_per_client must be at least"),
         ("shards", {"clients": 30, "shards_per_client": 4}, "120 shards .* there are 100"),

@@ -23,7 +23,7 @@ from flamma.errors import DataError
 from flamma.numerics import exp, normal, normal_float32, power, totals
 from flamma.registry import Registry
 from flamma.seeding import stream
-from flamma.types import Floats, Ints
+from flamma.types import Ints
 
 # Datasets that need no download: scikit-learn's digits, and a synthetic one of any size.
 
@@ -193,16 +193,10 @@ def device_samples(
     noise = normal(stream(0, "devices-samples", client=device), count * DEVICE_FEATURES)
     spread = np.sqrt(power(np.arange(1.0, DEVICE_FEATURES + 1), -1.2))
     samples = (noise.reshape(count, -1) * spread + centre).astype(np.float32)
-    return samples, _largest_scores(samples, weights)
-
-
-def _largest_scores(samples: NDArray[np.float32], weights: Floats) -> Ints:
-    """Return the class with the largest W x + b; b is the last row of the weights."""
-    scores = np.tile(weights[-1], (len(samples), 1))
+    scores = np.tile(weights[-1], (count, 1))  # b is the last row of the weights
     for feature, row in zip(samples.T.astype(np.float64), weights[:-1], strict=True):
         scores += feature[:, None] * row  # one by one, for the same bits everywhere
-    chosen: Ints = scores.argmax(axis=1)
-    return chosen
+    return samples, scores.argmax(axis=1)
 
 
 def load_devices(_folder: Path, _samples: int, *, name: str, alpha: float, beta: float) -> Dataset:

@@ -14,7 +14,7 @@ from typing import Any, Self
 import numpy as np
 from numpy.typing import NDArray
 
-from flamma.data.tables import LARGEST_TABLE_BYTES, Array, Label, column_array, shown_names
+from flamma.data.tables import LARGEST_TABLE_BYTES, Array, Label, Values, column_array, shown_names
 from flamma.errors import DataError
 from flamma.io import quoted
 from flamma.numerics import dot, total
@@ -109,7 +109,7 @@ class SampleEncoding:
         return "float32" if self.scale != 1 else "float64"
 
     def moments(self, sides: int) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
-        """Return the mean and the deviation, to broadcast over samples of so many dimensions."""
+        """Return mean and deviation, to broadcast over samples with ``sides`` dimensions."""
         axis = (1, -1, *[1] * (sides - 1))
         mean, std = (self.mean, self.std) if self.mean else ((0.0,), (1.0,))
         return np.reshape(mean, axis), np.reshape(std, axis)
@@ -220,7 +220,7 @@ def joined_features(columns: tuple[FeatureColumn, ...], values: list[Array]) -> 
     return np.concatenate(parts, axis=1)
 
 
-def as_numbers(x: Any, what: str) -> Array:
+def as_numbers(x: Values, what: str) -> Array:
     """Return samples as an array of finite numbers; truth values become 0 and 1.
 
     Whole numbers stay whole, as int64 or, if they are bytes, as uint8.

@@ -9,6 +9,7 @@ from itertools import pairwise
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
+from numpy.typing import ArrayLike
 
 from flamma._renamed import renamed
 from flamma.data.encoding import SampleEncoding
@@ -148,11 +149,15 @@ class FederatedData:
         return self.held_x[rows], self.held_y[rows], offsets
 
 
+_Pair = tuple[ArrayLike, ArrayLike]
+"""Samples and their targets."""
+
+
 def from_arrays(
-    clients: Sequence[tuple[Any, Any]],
-    held_out: Sequence[tuple[Any, Any]],
-    test: tuple[Any, Any] | None = None,
-    validation: tuple[Any, Any] | None = None,
+    clients: Sequence[_Pair],
+    held_out: Sequence[_Pair],
+    test: _Pair | None = None,
+    validation: _Pair | None = None,
     name: str = "arrays",
     task: str = DEFAULT_TASK,
 ) -> FederatedData:
@@ -256,9 +261,7 @@ def _offsets(parts: Sequence[Array]) -> Ints:
     return np.concatenate(([0], np.cumsum([len(part) for part in parts]))).astype(np.int64)
 
 
-def _joined(
-    task: Task, parts: Sequence[tuple[Any, Any]], what: str
-) -> tuple[Inputs, Targets, Ints]:
+def _joined(task: Task, parts: Sequence[_Pair], what: str) -> tuple[Inputs, Targets, Ints]:
     xs, ys = [], []
     for number, (x, y) in enumerate(parts):
         samples = task.inputs(x)

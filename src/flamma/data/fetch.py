@@ -168,9 +168,9 @@ def _run(command: Sequence[str], folder: Path) -> None:
         raise DataError(f"{command[0]} cannot be run: {error.strerror}") from error
     if done.returncode:  # the last line that is not a warning has the reason
         lines = [line.strip() for line in done.stdout.decode(errors="replace").splitlines()]
-        told = [line for line in lines if line and not line.startswith("W:")]
+        said = [line for line in lines if line and not line.startswith("W:")]
         code = f"it failed with code {done.returncode}"
-        raise DataError(told[-1].rstrip(".")[:200] if told else code)
+        raise DataError(said[-1].rstrip(".")[:200] if said else code)
 
 
 def _download(url: str, target: Path) -> None:

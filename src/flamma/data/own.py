@@ -42,6 +42,7 @@ from flamma.data.tables import (
     LARGEST_TABLE_BYTES,
     Array,
     Label,
+    Values,
     column_array,
     csv_columns,
     no_column,
@@ -60,7 +61,7 @@ if TYPE_CHECKING:
 else:
     __getattr__ = renamed(__name__)
 
-Columns = Mapping[str, Any]
+Columns = Mapping[str, Values]
 """The columns of a table by name: arrays, lists, series or tensors."""
 
 
@@ -100,10 +101,10 @@ class GatheredSamples:
     test: GatheredSamples | None = None
     sha256: str = ""
 
-    def grouped_by(self, group: Any, name: str = "group") -> GatheredSamples:
+    def grouped_by(self, group: Values, name: str = "group") -> GatheredSamples:
         """Return the samples with the client that an array names for each of them.
 
-        ``name`` is what the array is called in messages, where it has no name of its own.
+        ``name`` is what the array is called in messages, if it has no name itself.
 
         Raises
         ------
@@ -125,7 +126,7 @@ class GatheredSamples:
         return replace(self, groups=groups, client_names=tuple(printable(t, 100) for t in texts))
 
 
-def gathered_arrays(x: Any, y: Any, what: str = "samples") -> GatheredSamples:
+def gathered_arrays(x: Values, y: Values, what: str = "samples") -> GatheredSamples:
     """Return samples and targets of arrays, of which there must be equally many.
 
     Raises
@@ -156,7 +157,7 @@ def gathered_arrays(x: Any, y: Any, what: str = "samples") -> GatheredSamples:
 def _gathered_table(
     columns: Columns,
     target: str | None,
-    group: Any = None,
+    group: str | Values | None = None,
     drop: Sequence[str] = (),
     encoding: SampleEncoding | None = None,
 ) -> GatheredSamples:
@@ -240,7 +241,7 @@ def _joined(parts: Sequence[GatheredSamples], names: Sequence[object] = ()) -> G
     return whole.owned_by(owners, names)
 
 
-def _target_array(y: Any, what: str = "targets") -> Array:
+def _target_array(y: Values, what: str = "targets") -> Array:
     """Return targets as an array: numbers of any shape, or a column of texts or truth values."""
     if hasattr(y, "detach"):
         y = y.detach().cpu().numpy()
@@ -250,14 +251,14 @@ def _target_array(y: Any, what: str = "targets") -> Array:
     return column_array(y, _name_of(y, "target"))
 
 
-def _check_column(values: Any, wanted: str) -> None:
+def _check_column(values: Values, wanted: str) -> None:
     """Refuse what is no list or array, or has no order."""
     unordered = isinstance(values, str | bytes | Mapping | set | frozenset | type)
     if unordered or not hasattr(values, "__len__"):
         raise DataError(f"{wanted}, not {quoted(values)}.")
 
 
-def _name_of(values: Any, name: str) -> str:
+def _name_of(values: Values, name: str) -> str:
     """Return the name of a series, such as a column of a frame, or else the given one."""
     own = getattr(values, "name", None)
     return own if isinstance(own, str) and own else name
@@ -364,7 +365,7 @@ def _gathered_items(data: Any, what: str) -> GatheredSamples:
     count = len(data)
     if not count:
         raise DataError(f"{what}: the dataset is empty.")
-    targets: list[Any] = []
+    targets: list[object] = []
     x: Array | None = None
     reported = time.monotonic()
     for place in range(count):
@@ -387,6 +388,7 @@ def _gathered_items(data: Any, what: str) -> GatheredSamples:
         if time.monotonic() - reported >= _SECONDS_UNTOLD:
             reported = time.monotonic()
             print(f"flamma: read {place + 1:,} of {count:,} samples", file=sys.stderr, flush=True)
+    assert x is not None  # there is an item
     if hasattr(targets[0], "shape"):  # tensors and numpy's numbers
         return gathered_arrays(x, np.stack([np.asarray(target) for target in targets]), what)
     return gathered_arrays(x, targets, what)
@@ -406,7 +408,7 @@ def _tensors(data: Any) -> tuple[Any, Any] | None:
     return None
 
 
-def _item(data: Any, place: int, what: str) -> tuple[Array, Any]:
+def _item(data: Any, place: int, what: str) -> tuple[Array, object]:
     try:
         item = data[place]
     except KeyError as error:  # such as a column of a frame, or what only has names
@@ -461,7 +463,7 @@ def table_columns(
 
 def parquet_columns(
     path: Path, options: PictureOptions, needed: Collection[str] = ()
-) -> dict[str, Any]:
+) -> dict[str, Values]:
     """Return the columns of a parquet file, or the needed ones; pictures are decoded.
 
     Where there are columns ``image`` and ``label``, the first has encoded pictures: bytes, or a
@@ -496,13 +498,14 @@ def parquet_columns(
         raise DataError(f"{path} cannot be read as parquet: {reason}.") from error
 
 
-def _cells(column: pyarrow.ChunkedArray) -> Any:
+def _cells(column: pyarrow.ChunkedArray) -> Values:
     """Return a column of pyarrow's as numpy has it, or as Python's values."""
     from pyarrow import types
 
     kinds = (types.is_integer, types.is_floating, types.is_boolean)
     plain = not column.null_count and any(is_kind(column.type) for is_kind in kinds)
-    return column.to_numpy() if plain else column.to_pylist()
+    cells: Values = column.to_numpy() if plain else column.to_pylist()
+    return cells
 
 
 def _encoded_pictures(file: pyarrow.parquet.ParquetFile, path: Path) -> Iterator[tuple[str, bytes]]:
@@ -692,7 +695,7 @@ class _Form:
             x, y = data
             return gathered_arrays(x, y, what)
         if hasattr(data, "batch_size") and hasattr(data, "dataset"):
-            raise DataError("a DataLoader makes batches of its own: give its dataset instead.")
+            raise DataError("a DataLoader already makes batches: give its dataset instead.")
         plain = isinstance(data, list | tuple | dict | str | bytes | np.ndarray)
         if hasattr(data, "__len__") and hasattr(data, "__getitem__") and not plain:
             return _gathered_items(data, what)

@@ -15,6 +15,7 @@ from numpy.typing import NDArray
 from flamma.data.tables import LARGEST_TABLE_BYTES
 from flamma.errors import DataError
 from flamma.io import read_regular
+from flamma.registry import CheckedOptions
 from flamma.types import Ints
 
 if TYPE_CHECKING:
@@ -35,7 +36,7 @@ _LEFT_BEHIND = frozenset({"__macosx", "__pycache__", "@eadir", "lost+found", "$r
 
 
 @dataclass(frozen=True)
-class PictureOptions:
+class PictureOptions(CheckedOptions, within="data.", error=DataError):
     """How pictures are decoded.
 
     Parameters
@@ -50,6 +51,7 @@ class PictureOptions:
     channels: int | None = None
 
     def __post_init__(self) -> None:
+        super().__post_init__()
         sides = all(1 <= side <= _LONGEST_PICTURE_SIDE for side in self.size)
         if self.size and not (len(self.size) == 2 and sides):
             raise DataError(

@@ -31,16 +31,13 @@ from flamma.data.own import (
 )
 from flamma.data.pictures import PictureOptions, read_folder
 from flamma.data.splits import HELD_OUT, MIN_SAMPLES, held_out_mask
-from flamma.data.tables import Array, column_array, no_column, object_array, shown_names
+from flamma.data.tables import Array, Values, column_array, no_column, object_array, shown_names
 from flamma.errors import DataError, FlammaError
 from flamma.io import SITE_NAME, file_sha256, quoted, read_toml, unknown, write_atomically
-from flamma.registry import Choice, Registry, from_table
+from flamma.registry import Between, CheckedOptions, Choice, Registry, above, at_least, from_table
 from flamma.tasks import DEFAULT_TASK, TASKS, Task
 from flamma.tasks.base import MAX_CLASSES
 from flamma.types import Inputs, Ints, LocalWork, Targets
-
-_MOST_EPOCHS_OF_ORDER = 1000.0
-"""The epochs that a site does at most for an order if its file says nothing."""
 
 
 class OverLimitError(DataError):
@@ -48,35 +45,23 @@ class OverLimitError(DataError):
 
 
 @dataclass(frozen=True)
-class SiteLimits:
+class SiteLimits(CheckedOptions, within="limits.", error=DataError):
     """The table ``[limits]`` of a ``site.toml``, for one order each.
 
     Parameters
     ----------
     epochs : float
-        The most epochs over the site's data, those for a model of its own included; mini-batches
+        The most epochs over the site's data, those for a personal model included; mini-batches
         of a warm-up count as the part of an epoch that they are.
     seconds : float
         The longest that training may take; 0 for no limit.
     bytes : int
         The most bytes that the weights of an order may take; 0 for no limit.
-
-    Raises
-    ------
-    DataError
-        If a limit cannot work.
     """
 
-    epochs: float = _MOST_EPOCHS_OF_ORDER
-    seconds: float = 0.0
-    bytes: int = 0
-
-    def __post_init__(self) -> None:
-        if not self.epochs > 0:
-            raise DataError(f"limits.epochs must be above 0, not {self.epochs:g}.")
-        for name in ("seconds", "bytes"):
-            if not getattr(self, name) >= 0:
-                raise DataError(f"limits.{name} must be at least 0, not {getattr(self, name)}.")
+    epochs: Annotated[float, Between(0, without="low", infinite=True)] = 1000.0
+    seconds: Annotated[float, at_least(0)] = 0.0
+    bytes: Annotated[int, at_least(0)] = 0
 
     def check_epochs(self, epochs: float) -> None:
         """Refuse an order of more epochs.
@@ -122,7 +107,7 @@ UNLIMITED = SiteLimits(epochs=math.inf)
 
 
 def epochs_of(task: LocalWork, samples: int, batch_size: int) -> float:
-    """Return the epochs of a task over so many samples; mini-batches are a part of one.
+    """Return the epochs of a task; mini-batches are the part of one that they are of the samples.
 
     Examples
     --------
@@ -140,7 +125,7 @@ def epochs_of(task: LocalWork, samples: int, batch_size: int) -> float:
 # Only the site's own ``site.toml`` names it. A server can neither send code nor choose some.
 
 _Preparation = Callable[..., tuple[Array, Array]]
-"""Takes samples and labels as they were read, and returns those to use; has options of its own."""
+"""Takes samples and labels as they were read, and returns those to use; keywords are options."""
 
 SITE_PREPARATIONS: Registry[_Preparation] = Registry("preparation", "flamma.site_preparations", {})
 """All preparations that are installed, by name."""
@@ -161,11 +146,11 @@ def _prepared(choice: Choice, samples: GatheredSamples) -> GatheredSamples:
 # A site's ``site.toml``: its name, its cost, its behaviour, and where its data are.
 #
 # A kind of source is a dataclass whose fields are the keys of the table ``[data]``. The file is
-# checked here; the data are read by ``site_data``.
+# checked here; the data are read by :func:`load_site`.
 
 
 @dataclass(frozen=True, kw_only=True)
-class _OwnSamples:
+class _OwnSamples(CheckedOptions, within="data.", error=DataError):
     """The keys of every source of a site's own samples.
 
     Parameters
@@ -188,22 +173,17 @@ class _OwnSamples:
         the site, that samples and labels go through first, with its options.
     """
 
-    held_out: float = HELD_OUT
-    seed: int = 0
-    classes: int | None = None
+    held_out: Annotated[float, Between(0, 1, without="both")] = HELD_OUT
+    seed: Annotated[int, at_least(0)] = 0
+    classes: Annotated[int | None, Between(1, MAX_CLASSES)] = None
     task: str = DEFAULT_TASK
     mean: tuple[float, ...] = ()
-    std: tuple[float, ...] = ()
+    std: Annotated[tuple[float, ...], above(0)] = ()
     class_names: tuple[str, ...] = ()
     prepare: Annotated[Choice | None, SITE_PREPARATIONS] = None
 
     def __post_init__(self) -> None:
-        if not 0 < self.held_out < 1:
-            raise DataError(f"data.held_out must lie between 0 and 1, not {self.held_out:g}.")
-        if self.seed < 0:
-            raise DataError(f"data.seed must be at least 0, not {self.seed}.")
-        if self.classes is not None and not 1 <= self.classes <= MAX_CLASSES:
-            raise DataError(f"data.classes must be from 1 to {MAX_CLASSES}, not {self.classes}.")
+        super().__post_init__()
         if self.task not in TASKS:
             raise DataError(unknown("task", self.task, TASKS))
         if len(set(self.class_names)) != len(self.class_names):
@@ -213,8 +193,6 @@ class _OwnSamples:
                 f"data.classes says {self.classes}, but data.class_names has "
                 f"{len(self.class_names)}: leave out data.classes."
             )
-        if self.std and min(self.std) <= 0:
-            raise DataError(f"data.std must be positive, not {min(self.std):g}.")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -225,23 +203,14 @@ class _NpzFile(_OwnSamples):
 
 
 @dataclass(frozen=True, kw_only=True)
-class _OwnPictures(PictureOptions, _OwnSamples):
-    """The keys of every source of a site's own pictures."""
-
-    def __post_init__(self) -> None:
-        _OwnSamples.__post_init__(self)
-        PictureOptions.__post_init__(self)
-
-
-@dataclass(frozen=True, kw_only=True)
-class _ParquetFile(_OwnPictures):
+class _ParquetFile(PictureOptions, _OwnSamples):
     """A parquet file with the columns ``image`` and ``label``."""
 
     parquet: str
 
 
 @dataclass(frozen=True, kw_only=True)
-class _PictureFolder(_OwnPictures):
+class _PictureFolder(PictureOptions, _OwnSamples):
     """A folder with one folder of pictures per class, which are sorted without ``class_names``."""
 
     folder: str
@@ -480,8 +449,8 @@ class DeclaredTable:
     @property
     def sha256(self) -> str:
         """The SHA-256 of all that is declared, however the file is written."""
-        told = asdict(replace(self, classes=self.labels))
-        return hashlib.sha256(json.dumps(told, sort_keys=True).encode()).hexdigest()
+        declared = asdict(replace(self, classes=self.labels))
+        return hashlib.sha256(json.dumps(declared, sort_keys=True).encode()).hexdigest()
 
     @property
     def encoding(self) -> SampleEncoding:
@@ -526,14 +495,14 @@ def _read_table(path: Path, declared: DeclaredTable) -> GatheredSamples:
         used[name] = _texts(columns[name], name) if name in declared.texts else columns[name]
     for column in declared.columns:
         if column.categories:
-            _places(used[column.name], column.name, column.categories)
+            _places(column_array(used[column.name], column.name), column.name, column.categories)
     y = column_array(used.pop(declared.target), declared.target)
     if declared.classes:
         y = _places(y, declared.target, declared.labels)
     return GatheredSamples(declared.encoding.encode(used), y, declared.encoding)
 
 
-def _texts(values: Any, name: str) -> Array:
+def _texts(values: Values, name: str) -> Array:
     """Return a column as texts: whole numbers and truth values of a parquet file have theirs."""
     array = column_array(values, name)
     if array.dtype.kind == "f":
@@ -559,8 +528,8 @@ def _places(values: Array, name: str, declared: tuple[str, ...]) -> Ints:
 
 # A cache of arrays on disk, which the next process maps into memory instead of decoding again.
 #
-# The record of a cache has the SHA-256, type and shape of every array, and a checksum of its own.
-# All are verified when the arrays are loaded, so a damaged cache is never taken for the data.
+# The record of a cache has the SHA-256 of every array, and of itself. All are verified when the
+# arrays are loaded, so a damaged cache is never taken for the data.
 
 CACHE_FOLDER, CACHE_RECORD = ".arrays", "about.json"
 _CACHE_FORM = 3
@@ -654,7 +623,7 @@ class SiteData:
     """A site's name, its cost if it gives one, and its training and held-out data.
 
     ``agreed`` is what sites must agree on. ``tells_cost`` is whether the server may know the cost.
-    ``behaviour`` is honest but in a test of one's own federation. ``limits`` are what the site does
+    ``behaviour`` is honest, except in tests of a federation. ``limits`` are what the site does
     at most for an order.
     """
 

@@ -12,13 +12,14 @@ import math
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from fractions import Fraction
+from typing import Annotated
 
 import numpy as np
 from numpy.typing import NDArray
 
 from flamma.errors import DataError
 from flamma.numerics import dirichlet, exp, normal, total
-from flamma.registry import Choice, Registry
+from flamma.registry import Between, Choice, Registry, at_least
 from flamma.seeding import stream
 from flamma.types import Floats, Ints
 
@@ -49,8 +50,6 @@ def _part_sizes(samples: int, weights: Floats, least: int, what: str = "clients"
 
 def _uneven_weights(count: int, uneven: float, rng: np.random.Generator) -> Floats:
     """Return random weights whose logarithms have the standard deviation ``uneven``."""
-    if not 0 <= uneven <= 5:  # false for NaN too
-        raise DataError(f"uneven must lie between 0 and 5, not {uneven:g}.")
     return exp(uneven * normal(rng, count))
 
 
@@ -112,11 +111,15 @@ class Pool:
         return stream(self.seed, "split", round=attempt)
 
 
+_Positive = Annotated[int, at_least(1)]
+_Uneven = Annotated[float, Between(0, 5)]
+"""The standard deviation of the logarithm of sizes; 0 makes them equal."""
+
 Split = Callable[..., Ints]
 """``(pool, **options) -> owners``: the number of the client that owns each sample."""
 
 
-def split_iid(pool: Pool, *, uneven: float = 0.0) -> Ints:
+def split_iid(pool: Pool, *, uneven: _Uneven = 0.0) -> Ints:
     """Deal the samples at random, so that all clients have about the same distribution.
 
     Parameters
@@ -130,7 +133,7 @@ def split_iid(pool: Pool, *, uneven: float = 0.0) -> Ints:
     return rng.permutation(np.repeat(np.arange(pool.clients), sizes))
 
 
-def split_shards(pool: Pool, *, shards_per_client: int = 2, uneven: float = 0.0) -> Ints:
+def split_shards(pool: Pool, *, shards_per_client: _Positive = 2, uneven: _Uneven = 0.0) -> Ints:
     """Sort by label, cut into shards, deal ``shards_per_client`` of them to each client.
 
     If the number of shards is a multiple of the number of classes, each class is cut separately
@@ -146,7 +149,6 @@ def split_shards(pool: Pool, *, shards_per_client: int = 2, uneven: float = 0.0)
         The standard deviation of the logarithm of the shards' sizes; 0 makes them equal.
     """
     _needs_labels("shards", pool)
-    _at_least_one("shards_per_client", shards_per_client)
     labels, clients = pool.labels, pool.clients
     count = clients * shards_per_client
     least = -(-MIN_SAMPLES // shards_per_client)
@@ -170,7 +172,7 @@ def split_shards(pool: Pool, *, shards_per_client: int = 2, uneven: float = 0.0)
     return owners
 
 
-def split_classes(pool: Pool, *, classes_per_client: int = 2, uneven: float = 0.0) -> Ints:
+def split_classes(pool: Pool, *, classes_per_client: _Positive = 2, uneven: _Uneven = 0.0) -> Ints:
     """Give every client ``classes_per_client`` classes, and each class to about as many clients.
 
     The samples of a class are divided among the clients that have it.
@@ -183,9 +185,8 @@ def split_classes(pool: Pool, *, classes_per_client: int = 2, uneven: float = 0.
         The standard deviation of the logarithm of the parts' sizes; 0 makes them equal.
     """
     _needs_labels("classes", pool)
-    _at_least_one("classes_per_client", classes_per_client)
     labels, classes, clients, each = pool.labels, pool.classes, pool.clients, classes_per_client
-    if not 1 <= each <= classes:
+    if each > classes:
         raise DataError(f"classes_per_client must lie between 1 and {classes}, not {each}.")
     if clients * each < classes:
         raise DataError(
@@ -212,7 +213,7 @@ def split_classes(pool: Pool, *, classes_per_client: int = 2, uneven: float = 0.
     return owners
 
 
-def split_dirichlet(pool: Pool, *, alpha: float = 0.5) -> Ints:
+def split_dirichlet(pool: Pool, *, alpha: Annotated[float, Between(1e-3, 1e6)] = 0.5) -> Ints:
     """Divide each class by weights drawn from a symmetric Dirichlet(``alpha``) distribution.
 
     A small alpha gives each class to few clients, a large one approaches equal shares (Hsu, Qi,
@@ -222,12 +223,10 @@ def split_dirichlet(pool: Pool, *, alpha: float = 0.5) -> Ints:
     Parameters
     ----------
     alpha : float
-        The concentration, from 0.001 to 1000000.
+        The concentration.
     """
     _needs_labels("dirichlet", pool)
     labels, classes, clients = pool.labels, pool.classes, pool.clients
-    if not (math.isfinite(alpha) and 1e-3 <= alpha <= 1e6):
-        raise DataError(f"alpha must lie between 0.001 and 1000000, not {alpha:g}.")
     present = np.bincount(labels, minlength=classes)
     fewest = 0
     for attempt in range(_MAX_DRAWS):
@@ -306,8 +305,9 @@ def split_owners(split: Choice, pool: Pool) -> Ints:
     >>> [sorted(set(labels[owners == client].tolist())) for client in (0, 1)]
     [[0], [1]]
     """
-    deal = SPLITS.bind(split)
-    _at_least_one("clients", pool.clients)
+    deal = SPLITS.bind(SPLITS.choose(split, "split"))
+    if pool.clients < 1:
+        raise DataError(f"clients must be at least 1, not {pool.clients}.")
     if pool.seed < 0:
         raise DataError(f"seed must be at least 0, not {pool.seed}.")
     check_enough(pool.clients, pool.labels.size)
@@ -345,11 +345,6 @@ def _needs_labels(split: str, pool: Pool) -> None:
             f"the split {split} deals samples by their class, and these have none: use iid or "
             f"groups."
         )
-
-
-def _at_least_one(name: str, value: int) -> None:
-    if value < 1:
-        raise DataError(f"{name} must be at least 1, not {value}.")
 
 
 # Which sample is whose: dealt to clients, held out there, or kept by the server.

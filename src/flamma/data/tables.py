@@ -16,11 +16,14 @@ from flamma.io import CsvTable, nearest, quoted, read_csv
 Array = NDArray[Any]
 """Numbers, truth values, texts or Python's values, of any shape."""
 
+Values = Array | Sequence[object]
+"""A column of a table, or one value for each sample: an array, a list, a series or a tensor."""
+
 Label = str | int | float | bool
 """What a user may call a class."""
 
 LARGEST_TABLE_BYTES = 16 * 1024**3
-"""Bytes of all samples of one's own together."""
+"""The most bytes of all samples of a user or a site together."""
 
 _NAMES_SHOWN = 8
 """The most names that a message lists."""
@@ -28,7 +31,7 @@ _NAMES_SHOWN = 8
 _WHAT_TO_DO = "fill the gaps or remove these rows"
 
 
-def column_array(values: Any, name: str) -> Array:
+def column_array(values: Values, name: str) -> Array:
     """Return a column as an array of numbers, truth values or texts (of dtype object).
 
     Raises

@@ -309,7 +309,7 @@ def load_classes(folder: Path, samples: int) -> Dataset:
 
 
 def category_tokens(numbers: dict[str, Ints]) -> Ints:
-    """Return a row of token ids per sample; every column has ids of its own."""
+    """Return a row of token ids per sample; no two columns share an id."""
     columns, first = [], 0
     for name, largest in _INSTEVAL_COLUMNS.items():
         columns.append(first + numbers[name])

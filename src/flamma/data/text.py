@@ -52,7 +52,7 @@ def unsquash(content: bytes, name: str) -> bytes:
 
 
 def _unpack_codes(content: bytes, most: int, name: str) -> bytes:
-    """Return what codes of 9 to 16 bits stand for, at most so many bytes.
+    """Return what codes of 9 to 16 bits stand for, at most ``most`` bytes.
 
     A code below 256 is a byte. Each further code is what the last one stood for and one byte more,
     so a code that is just being defined ends as it begins.

@@ -460,5 +460,6 @@ def encoded(card: ModelCard, samples: Any) -> NDArray[Any]:
     encoding = card.encoding or SampleEncoding(card.shape, kind)
     if isinstance(samples, str | PathLike):
         columns, _ = table_columns(Path(samples))
-        samples = columns if encoding.columns else np.column_stack(list(columns.values()))
+        arrays = [np.asarray(values) for values in columns.values()]
+        samples = columns if encoding.columns else np.column_stack(arrays)
     return encoding.encode(samples).astype(card.dtype, copy=False)
