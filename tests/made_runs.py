@@ -13,15 +13,15 @@ from flamma.experiments.comparison import compared, write_tables
 from flamma.experiments.config import Config, make_config
 from flamma.experiments.folder import (
     ABOUT,
+    CLIENTS,
     CONFIG,
     POPULATION,
     ROUNDS,
-    TABLES,
     CheckpointEntry,
     Manifest,
     RunFolder,
 )
-from flamma.experiments.ledger import ledger_writer
+from flamma.experiments.ledger import LEDGER, ledger_writer
 from flamma.experiments.run import Run
 from flamma.experiments.suite import Cell
 from flamma.federation import certified
@@ -129,8 +129,8 @@ def made_run(path: Path, config: Config | None = None, seed=0, done=None, troubl
 
 def write_checksums(path: Path) -> None:
     """Write a manifest as if there were a checkpoint after the last round."""
-    contents = {name: (path / name).read_bytes() for name in TABLES if (path / name).exists()}
-    del contents[POPULATION]
+    there = [name for name in (ROUNDS, CLIENTS, LEDGER) if (path / name).exists()]
+    contents = {name: (path / name).read_bytes() for name in there}
     tables = {
         name: Extent(len(content), hashlib.sha256(content).hexdigest())
         for name, content in contents.items()

@@ -12,9 +12,9 @@ import pytest
 
 from flamma.errors import ConfigError, InputFileError
 from flamma.io import (
-    MOST_NAME_BYTES,
-    MOST_TOML_BYTES,
-    MOST_TOML_DEPTH,
+    _MAX_NAME_BYTES,
+    _MAX_TOML_BYTES,
+    _MAX_TOML_DEPTH,
     TEMPORARY_SUFFIX,
     check_folder_name,
     file_sha256,
@@ -176,7 +176,7 @@ def test_the_known_names_may_come_from_an_iterator():
     assert unknown("model", "lnet", iter(["lenet"])).endswith("lenet? (known: lenet).")
 
 
-@pytest.mark.parametrize("name", ["a", "fedavg", "γ = 0.5", "v1.2", "x" * MOST_NAME_BYTES])
+@pytest.mark.parametrize("name", ["a", "fedavg", "γ = 0.5", "v1.2", "x" * _MAX_NAME_BYTES])
 def test_names_that_can_be_folders(name):
     assert check_folder_name(name, "strategies") == name
 
@@ -185,7 +185,7 @@ def test_names_that_can_be_folders(name):
     "name",
     [
         *("", ".", "..", "/tmp/x", "a/b", "../x", "a\\b", ".hidden", "end.", " a", "a "),
-        *("a\0b", "a\nb", "\x1b[2J", "\u202eabc", "\ud800", "x" * (MOST_NAME_BYTES + 1), "γ" * 60),
+        *("a\0b", "a\nb", "\x1b[2J", "\u202eabc", "\ud800", "x" * (_MAX_NAME_BYTES + 1), "γ" * 60),
     ],
 )
 def test_names_that_lead_elsewhere_or_cannot_be_folders_are_refused(name):
@@ -225,7 +225,7 @@ FAR_TOO_DEEP = 50_000
         ".".join(["'a,]'"] * FAR_TOO_DEEP) + " = 1",
         "[" + " . ".join("a" * FAR_TOO_DEEP) + "]",
         "x = {" + ".".join("a" * FAR_TOO_DEEP) + " = 1}",
-        'y = "[" # [\nx = ' + "[" * (MOST_TOML_DEPTH + 1) + "]" * (MOST_TOML_DEPTH + 1),
+        'y = "[" # [\nx = ' + "[" * (_MAX_TOML_DEPTH + 1) + "]" * (_MAX_TOML_DEPTH + 1),
     ],
     ids=lambda text: text[:12],
 )
@@ -237,7 +237,7 @@ def test_deep_nesting_is_refused_before_it_is_parsed(text):
 @pytest.mark.parametrize(
     "text",
     [
-        "x = " + "[" * MOST_TOML_DEPTH + "]" * MOST_TOML_DEPTH,
+        "x = " + "[" * _MAX_TOML_DEPTH + "]" * _MAX_TOML_DEPTH,
         "x = '" + "[" * 100 + "'",
         'x = "' + "a." * 100 + '"',
         'x = """\n' + "[\n" * 100 + '"""',
@@ -263,10 +263,10 @@ def test_only_so_much_of_a_file_is_read(tmp_path):
     path = tmp_path / "huge.toml"
     with path.open("wb") as file:
         file.truncate(1 << 40)  # a file with a hole: reading all of it would never end
-    with pytest.raises(InputFileError, match=f"more than {MOST_TOML_BYTES:,} bytes"):
+    with pytest.raises(InputFileError, match=f"more than {_MAX_TOML_BYTES:,} bytes"):
         read_toml(path)
     with pytest.raises(ConfigError, match="more than 1 MB"):
-        parse_toml("#" * (MOST_TOML_BYTES + 1), "it")
+        parse_toml("#" * (_MAX_TOML_BYTES + 1), "it")
 
 
 @pytest.mark.parametrize("name", ["x" * 5000, "x\0y"])

@@ -127,7 +127,10 @@ def append_line(path: Path, line: bytes) -> None:
         about = os.fstat(descriptor)
         if about.st_size + len(line) > _MAX_EVENT_BYTES and locked:
             if os.path.samestat(about, os.stat(path)):  # else another process was faster
-                _rotate(path)
+                for number in range(_KEPT_EVENT_FILES - 1, 0, -1):
+                    with contextlib.suppress(FileNotFoundError):
+                        os.replace(f"{path}.{number}", f"{path}.{number + 1}")
+                os.replace(path, f"{path}.1")
             fresh = _open(path)
             os.close(descriptor)
             descriptor = fresh

@@ -31,10 +31,10 @@ Stamp = tuple[tuple[int, int, int], ...]
 SITE_NAME = re.compile(r"[a-z0-9](?:[a-z0-9-]{0,38}[a-z0-9])?")
 """What a site of a federation may be called: it is a folder and part of a host's name too."""
 
-MOST_NAME_BYTES = 100
+_MAX_NAME_BYTES = 100
 """The longest name of a folder, in UTF-8; file systems allow 255 bytes with all that is added."""
 
-SHORTEST_PART, SIMILAR, VERY_SIMILAR = 4, 0.65, 0.8
+_SHORTEST_PART, _SIMILAR, _VERY_SIMILAR = 4, 0.65, 0.8
 """Letters of a part by which a name can be meant, and the similarity of names that begin alike,
 and that of others."""
 
@@ -71,12 +71,12 @@ def check_folder_name(name: str, what: str) -> str:
         name == name.strip(" .")
         and name.isprintable()
         and not set(name) & set("/\\")
-        and 0 < len(name.encode()) <= MOST_NAME_BYTES
+        and 0 < len(name.encode()) <= _MAX_NAME_BYTES
     )
     if usable:
         return name
     raise ConfigError(
-        f"{what}: {quoted(name)} cannot be the name of a folder: use up to {MOST_NAME_BYTES} "
+        f"{what}: {quoted(name)} cannot be the name of a folder: use up to {_MAX_NAME_BYTES} "
         f"letters, digits and signs, without slashes, and no dot or blank at an end."
     )
 
@@ -122,7 +122,7 @@ def nearest(name: str, known: Iterable[str]) -> str:
     ''
     """
     name = str(name)  # keys of a mapping from Python can be anything
-    if len(name) > MOST_NAME_BYTES:  # comparing takes the square of the length
+    if len(name) > _MAX_NAME_BYTES:  # comparing takes the square of the length
         return ""
     plain: dict[str, str] = {}
     for candidate in known:
@@ -140,8 +140,8 @@ def _alike(typed: str, known: str) -> bool:
 
     The first letter is rarely wrong: "test" is no slip of "least".
     """
-    part = min(len(typed), len(known)) >= SHORTEST_PART and (typed in known or known in typed)
-    least = SIMILAR if typed[:1] == known[:1] else VERY_SIMILAR
+    part = min(len(typed), len(known)) >= _SHORTEST_PART and (typed in known or known in typed)
+    least = _SIMILAR if typed[:1] == known[:1] else _VERY_SIMILAR
     return part or SequenceMatcher(None, typed, known).ratio() >= least
 
 
@@ -175,11 +175,8 @@ def _plain(name: str) -> str:
 TEMPORARY_SUFFIX = ".flamma-tmp"
 """How the names of files end that are still being written."""
 
-MOST_TABLE_FILE_BYTES = 1 << 30
-"""The largest table that is read, such as ``rounds.jsonl``; a million clients take about 0.1 GB."""
-
-MOST_SETTINGS_FILE_BYTES = 1 << 26
-"""The largest file of single facts that is read, such as ``run.json``; real ones have some KB."""
+MAX_FILE_BYTES = 1 << 30
+"""The largest file that is read, but for weights; tables of a million clients have about 0.1 GB."""
 
 _GROWTH_BYTES = 1 << 20
 """By how much a file may grow while it is read; beyond that it is cut off."""
@@ -373,7 +370,7 @@ def file_sha256(path: Path, most_bytes: int | None = None) -> str:
         return ""
 
 
-def read_text(path: Path, most_bytes: int = MOST_TABLE_FILE_BYTES, regular: bool = False) -> str:
+def read_text(path: Path, most_bytes: int = MAX_FILE_BYTES, regular: bool = False) -> str:
     """Return the text of a file, or say in one sentence why it cannot be read.
 
     No more than ``most_bytes`` are read, and a larger file is refused. With ``regular`` so is
@@ -439,7 +436,9 @@ def _replace(target: Path, content: bytes | memoryview, durable: bool) -> None:
             file.flush()
             if durable:
                 os.fsync(file.fileno())
-        os.chmod(temporary, 0o666 & ~_umask())
+        umask = os.umask(0)
+        os.umask(umask)
+        os.chmod(temporary, 0o666 & ~umask)
         os.replace(temporary, target)
     except BaseException:
         with contextlib.suppress(OSError):
@@ -460,18 +459,12 @@ def _write_through(target: Path, content: bytes | memoryview) -> None:
     raise IsADirectoryError(21, "it is a directory")
 
 
-def _umask() -> int:
-    mask = os.umask(0)
-    os.umask(mask)
-    return mask
-
-
 # Reading TOML from untrusted files: bounded in size and depth, never a traceback.
 
-MOST_TOML_BYTES = 1 << 20
+_MAX_TOML_BYTES = 1 << 20
 """The largest file of settings that is read; real ones have a few thousand bytes."""
 
-MOST_TOML_DEPTH = 16
+_MAX_TOML_DEPTH = 16
 """How deep tables and lists may be nested; a suite needs five."""
 
 _MOST_REASON = 200
@@ -485,7 +478,7 @@ _STRINGS_AND_COMMENTS = re.compile(
     r"|\#[^\n]*",
     re.DOTALL,
 )
-_DEEP_KEY = re.compile(rf"(?:\.[\w \t-]*+){{{MOST_TOML_DEPTH}}}")
+_DEEP_KEY = re.compile(rf"(?:\.[\w \t-]*+){{{_MAX_TOML_DEPTH}}}")
 
 
 def read_toml(path: Path, regular: bool = False) -> dict[str, Any]:
@@ -498,7 +491,7 @@ def read_toml(path: Path, regular: bool = False) -> dict[str, Any]:
     ConfigError
         If it is not TOML, or larger or deeper than any file of settings is.
     """
-    text = read_text(path, MOST_TOML_BYTES, regular)
+    text = read_text(path, _MAX_TOML_BYTES, regular)
     return parse_toml(text, printable(str(path), _MOST_REASON))
 
 
@@ -519,11 +512,11 @@ def parse_toml(text: str, name: str) -> dict[str, Any]:
     ...
     flamma.errors.ConfigError: the configuration is nested more than 16 deep: write flatter tables.
     """
-    if len(text.encode(errors="replace")) > MOST_TOML_BYTES:
-        raise ConfigError(f"{name} has more than {MOST_TOML_BYTES >> 20} MB: shorten it.")
+    if len(text.encode(errors="replace")) > _MAX_TOML_BYTES:
+        raise ConfigError(f"{name} has more than {_MAX_TOML_BYTES >> 20} MB: shorten it.")
     if _is_deep(text):  # before parsing, which takes the square of the depth
         raise ConfigError(
-            f"{name} is nested more than {MOST_TOML_DEPTH} deep: write flatter tables."
+            f"{name} is nested more than {_MAX_TOML_DEPTH} deep: write flatter tables."
         )
     try:
         return tomllib.loads(text)
@@ -535,12 +528,9 @@ def parse_toml(text: str, name: str) -> dict[str, Any]:
 def _is_deep(text: str) -> bool:
     """Return whether brackets are nested deep, or a key has very many parts."""
     bare = _STRINGS_AND_COMMENTS.sub("s", text)
-    return max(_depths(bare), default=0) > MOST_TOML_DEPTH or bool(_DEEP_KEY.search(bare))
-
-
-def _depths(bare: str) -> Iterator[int]:
     steps = {"[": 1, "{": 1, "]": -1, "}": -1}
-    return accumulate(steps[c] for c in re.findall(r"[\[\]{}]", bare))
+    depths = accumulate(steps[c] for c in re.findall(r"[\[\]{}]", bare))
+    return max(depths, default=0) > _MAX_TOML_DEPTH or bool(_DEEP_KEY.search(bare))
 
 
 def stamp(*paths: Path) -> Stamp:

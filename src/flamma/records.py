@@ -20,6 +20,19 @@ from flamma.errors import RecordError
 from flamma.game import Certificate
 from flamma.types import NamesItsScore
 
+__all__ = [
+    "RECORD_VERSION",
+    "CostRecord",
+    "Evaluation",
+    "GameRecord",
+    "OfferRecord",
+    "Outcomes",
+    "RoundPrivacy",
+    "RoundRecord",
+    "Survey",
+    "Warmup",
+]
+
 # The parts of a round's record: its evaluation, its game, and what came before it.
 
 

@@ -70,11 +70,11 @@ def test_a_stopped_run_says_so_and_how_to_go_on(capsys, tmp_path):
         code, shown, _ = call(capsys, command, out)
         assert code == 0
         assert "1 of 3 rounds" in shown
-        assert "stopped after round 1 by RoundFunction: enough" in shown
+        assert "stopped after round 1 by _RoundFunction: enough" in shown
         assert f"flamma resume {out} --past-stop goes on" in shown
         assert "not finished" not in shown
     told = json.loads(call(capsys, "show", out, "--json")[1])
-    assert told["stopped"] == {"round": 1, "reason": "enough", "by": "RoundFunction"}
+    assert told["stopped"] == {"round": 1, "reason": "enough", "by": "_RoundFunction"}
     assert told["finished"] is True
     code, shown, _ = call(capsys, "resume", out, "--past-stop", "--json")
     assert code == 0

@@ -78,7 +78,7 @@ def test_a_stopped_run_is_finished_and_says_why(tmp_path, whole):
     assert done.finished
     assert done.problems == ()
     assert len(done.history) == 5
-    assert str(done.stopped) == "stopped after round 5 by RoundFunction: it is enough"
+    assert str(done.stopped) == "stopped after round 5 by _RoundFunction: it is enough"
     assert [without_times(r) for r in done.history] == [without_times(r) for r in whole.history[:5]]
     assert done.summary().rounds == 5
     assert resume(done.path).params_sha256 == done.params_sha256  # returned as it is
@@ -126,7 +126,7 @@ def test_a_stop_is_told_by_pages(tmp_path):
     assert view.problems == []
     document = run_document(done.path)
     assert "5 of 8 rounds" in document.subtitle
-    assert "stopped after round 5 by RoundFunction: it is enough" in document.subtitle
+    assert "stopped after round 5 by _RoundFunction: it is enough" in document.subtitle
     assert not document.notices
 
 

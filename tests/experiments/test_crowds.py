@@ -14,7 +14,7 @@ from flamma.data.build import build_federation
 from flamma.errors import ConfigError
 from flamma.experiments.comparison import as_markdown, compared, write_tables
 from flamma.experiments.config import EvaluationConfig, make_config
-from flamma.experiments.loop import MOST_CLIENT_ROWS, evaluated_clients
+from flamma.experiments.loop import _MAX_CLIENT_ROWS, evaluated_clients
 from flamma.experiments.population import read_columns
 from flamma.experiments.run import Run, build_data, build_runner, resume, run
 from flamma.experiments.suite import Cell
@@ -93,8 +93,8 @@ def test_training_does_not_depend_on_who_evaluates(crowd, tmp_path):
     assert every.history[-1].evaluation.sample is None
     assert every.history[-1].metric("clients_scored") == CLIENTS
     rows = score_rows(every)
-    assert len(rows) == 2 * MOST_CLIENT_ROWS  # evenly chosen ones of more
-    assert rows[MOST_CLIENT_ROWS - 1, 1] == CLIENTS - 1
+    assert len(rows) == 2 * _MAX_CLIENT_ROWS  # evenly chosen ones of more
+    assert rows[_MAX_CLIENT_ROWS - 1, 1] == CLIENTS - 1
 
 
 def test_a_resumed_run_goes_on_with_the_same_sample(crowd, tmp_path):

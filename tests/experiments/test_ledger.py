@@ -16,13 +16,13 @@ from flamma.errors import ConfigError, RunError
 from flamma.experiments.accounts import accounts_of, deterrence, run_ledger, true_costs_of
 from flamma.experiments.config import make_config
 from flamma.experiments.ledger import (
-    LEDGER_HEADER,
+    _LEDGER_HEADER,
     Ledger,
     LedgerConfig,
     LedgerFile,
     LedgerWriter,
-    check_ledger,
-    parse_lines,
+    _check_ledger,
+    _parse_lines,
 )
 from flamma.experiments.run import Run, resume, run
 from flamma.game import Game
@@ -87,7 +87,7 @@ def test_a_line_tells_the_offer_the_work_and_the_amount():
     )
     writer = LedgerWriter(LedgerConfig("EUR", 1.3), "run", ("a, b", "c", "d"))
     lines = writer.lines(record)
-    first, second = parse_lines(lines)
+    first, second = _parse_lines(lines)
     assert first.name == "a, b"
     assert first.reason == 'failed: said "no"'
     assert second.reason == "flagged: moved too little, or so"
@@ -103,7 +103,7 @@ def test_a_line_tells_the_offer_the_work_and_the_amount():
 
 def test_at_a_factor_of_one_the_net_amount_is_the_records_payment():
     record = a_record(decay_factors=(0.9, 0.7), credited=(2.5, 5.0), fines={2: 0.4})
-    lines = parse_lines(LedgerWriter(LedgerConfig(), "run").lines(record))
+    lines = _parse_lines(LedgerWriter(LedgerConfig(), "run").lines(record))
     assert [line.net for line in lines] == [record.payment(0), record.payment(1)]
 
 
@@ -114,7 +114,7 @@ def test_numbers_read_back_exactly():
     for number in range(1, 200):
         omega, gamma = tuple(rng.uniform(0, 1, 2).tolist()), float(rng.uniform())
         record = a_record(number, contributions=omega, decay_factor=gamma)
-        for line, w, tau in zip(parse_lines(writer.lines(record)), omega, (3, 5), strict=True):
+        for line, w, tau in zip(_parse_lines(writer.lines(record)), omega, (3, 5), strict=True):
             assert (line.decay_factor, line.contribution) == (gamma, w)
             assert line.net == np.pi * (gamma * w * tau)
             client_totals[line.client] += line.net
@@ -124,14 +124,14 @@ def test_numbers_read_back_exactly():
 
 def test_a_flag_that_is_also_the_failure_is_told_once():
     record = a_record(flags={0: "caught", 2: "slow"}, failed={0: "caught", 2: "late"})
-    reasons = [line.reason for line in parse_lines(LedgerWriter(LedgerConfig(), "").lines(record))]
+    reasons = [line.reason for line in _parse_lines(LedgerWriter(LedgerConfig(), "").lines(record))]
     assert reasons == ["flagged: caught", "flagged: slow; failed: late"]
 
 
 def test_a_reason_of_many_lines_stays_on_one():
     lines = LedgerWriter(LedgerConfig(), "run").lines(a_record(failed={0: "a\nb\x1b[2J\u2028c"}))
     assert len("".join(lines).splitlines()) == 1
-    assert parse_lines(lines)[0].reason.startswith("failed: a b")
+    assert _parse_lines(lines)[0].reason.startswith("failed: a b")
 
 
 def test_a_run_pays_what_its_records_say(tmp_path):
@@ -236,23 +236,23 @@ def test_a_ledger_that_was_changed_is_refused_and_the_first_bad_line_named(
 
 def test_a_ledger_of_another_run_is_refused(tmp_path):
     writer = LedgerWriter(LedgerConfig(), "mine")
-    text = "\n".join([LEDGER_HEADER, *writer.lines(a_record())]) + "\n"
+    text = "\n".join([_LEDGER_HEADER, *writer.lines(a_record())]) + "\n"
     other = LedgerWriter(LedgerConfig(), "other")
     with pytest.raises(RunError, match=r"line 2, .* its hash does not follow"):
-        check_ledger(text, other, [a_record()], 1, ended=True)
+        _check_ledger(text, other, [a_record()], 1, ended=True)
 
 
 def test_lines_whose_record_is_damaged_are_checked_by_their_hashes():
     records = [a_record(number) for number in (1, 2, 3)]
     writer = LedgerWriter(LedgerConfig(), "run")
     rows = [row for record in records for row in writer.lines(record)]
-    text = "".join(f"{row}\n" for row in (LEDGER_HEADER, *rows))
+    text = "".join(f"{row}\n" for row in (_LEDGER_HEADER, *rows))
     known = [records[0], records[2]]
-    kept = check_ledger(text, LedgerWriter(LedgerConfig(), "run"), known, 3, ended=True)
+    kept = _check_ledger(text, LedgerWriter(LedgerConfig(), "run"), known, 3, ended=True)
     assert kept == rows
     changed = text.replace("2,0,,0.7", "2,0,,0.8")
     with pytest.raises(RunError, match="line 4, "):
-        check_ledger(changed, LedgerWriter(LedgerConfig(), "run"), known, 3, ended=True)
+        _check_ledger(changed, LedgerWriter(LedgerConfig(), "run"), known, 3, ended=True)
 
 
 # Killed and resumed
@@ -380,7 +380,7 @@ def test_accounts_are_the_sums_of_the_lines(made, capsys):
 def test_fines_and_flags_are_in_the_accounts():
     writer = LedgerWriter(LedgerConfig("EUR"), "")
     record = a_record(fines={2: 9.0}, flags={2: "did nothing"})
-    ledger = Ledger(writer.config, tuple(parse_lines(writer.lines(record))), writer.last_hash)
+    ledger = Ledger(writer.config, tuple(_parse_lines(writer.lines(record))), writer.last_hash)
     honest, caught = accounts_of(ledger, [record], 2).clients
     assert (honest.flags, honest.fines, caught.flags, caught.fines) == (0, 0.0, 1, 9.0)
     assert caught.net == caught.gross - 9.0
@@ -428,7 +428,7 @@ def test_offers_at_their_share_of_the_budget_are_counted():
         )
         records.append(record)
         rows += writer.lines(record)
-    ledger = Ledger(writer.config, tuple(parse_lines(rows)), writer.last_hash)
+    ledger = Ledger(writer.config, tuple(_parse_lines(rows)), writer.last_hash)
     accounts = accounts_of(ledger, records, 4)
     assert accounts.capped == 2
     assert 0 < accounts.left < 5.0

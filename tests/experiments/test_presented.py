@@ -15,7 +15,7 @@ from flamma.cli import main
 from flamma.errors import MissingExtraError, RunError
 from flamma.experiments.comparison import Comparison, Row, averaged_rounds, parse_table
 from flamma.experiments.progress_bar import ProgressBar, in_notebook, wants_bar
-from flamma.experiments.result import ScratchFolder, html_table, sparkline
+from flamma.experiments.result import ScratchFolder, _html_table, sparkline
 
 SMALL = {"rounds": 3, "model": "logistic", "data__train_samples": 300, "clients": 4}
 MOST_HTML = 4000
@@ -142,7 +142,7 @@ def test_an_audit_is_a_sentence_and_a_table(audited):
 
 
 def test_what_is_shown_is_escaped_and_cut():
-    shown = html_table("a<b", ["x"], [["<script>"], *[["y"]] * 50])
+    shown = _html_table("a<b", ["x"], [["<script>"], *[["y"]] * 50])
     assert "<script>" not in shown
     assert "and 11 more" in shown
 

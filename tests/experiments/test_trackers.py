@@ -13,9 +13,9 @@ from flamma.experiments.run import resume, run
 from flamma.experiments.trackers import (
     TRACKERS,
     Tracker,
-    flat_config,
-    round_numbers,
-    summary_numbers,
+    _flat_config,
+    _round_numbers,
+    _summary_numbers,
 )
 
 SHORT = {**TABLES, "rounds": 4}
@@ -60,7 +60,7 @@ def test_every_number_of_a_round_and_of_the_run_is_written(tmp_path):
     done = run(SHORT, out=tmp_path / "run", callbacks=[memory])
     record = done.history[-1]
     numbers = memory.rounds[4]
-    assert numbers == round_numbers(record)
+    assert numbers == _round_numbers(record)
     known = {k: v for k, v in record.evaluation.metrics.items() if v is not None}
     assert known.items() <= numbers.items()
     assert numbers["follower_gap"] == record.game.certificate.follower_gap
@@ -69,10 +69,10 @@ def test_every_number_of_a_round_and_of_the_run_is_written(tmp_path):
     assert numbers["clients_selected"] == 2
     assert all(isinstance(value, float) for value in numbers.values())
     assert memory.summary.pop("finished")
-    assert memory.summary == summary_numbers(done)
+    assert memory.summary == _summary_numbers(done)
     assert memory.summary["rounds"] == 4
     assert memory.summary["certificate.follower_gap"] == done.summary()["follower_gap"]
-    assert memory.config == flat_config(done.config)
+    assert memory.config == _flat_config(done.config)
     assert memory.config["strategy.name"] == "flamma-plus"
     assert memory.config["training.learning_rate"] == "0.05"
 
@@ -114,7 +114,7 @@ def test_tensorboard_reads_what_was_written_also_after_a_kill(tmp_path):
     found.Reload()
     told = [(event.step, event.value) for event in found.Scalars("accuracy")]
     assert told == [(n, pytest.approx(v)) for n, v in enumerate(accuracies(done), start=1)]
-    assert {*round_numbers(done.history[-1])} <= {*found.Tags()["scalars"]}
+    assert {*_round_numbers(done.history[-1])} <= {*found.Tags()["scalars"]}
     [config] = found.Tensors("config")[-1].tensor_proto.string_val
     assert "| strategy.name | `flamma-plus` |" in config.decode()
     [summary] = found.Tensors("summary")[-1].tensor_proto.string_val
@@ -138,7 +138,7 @@ def test_mlflow_reads_what_was_written_also_after_a_kill(tmp_path, monkeypatch):
     assert ours.info.run_name == "run"
     told = {m.step: m.value for m in client.get_metric_history(ours.info.run_id, "accuracy")}
     assert told == dict(enumerate(accuracies(done), start=1))
-    assert ours.data.params == flat_config(done.config)
+    assert ours.data.params == _flat_config(done.config)
     assert ours.data.metrics["summary.rounds"] == 4
 
 

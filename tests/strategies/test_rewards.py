@@ -11,7 +11,7 @@ import pytest
 
 from flamma.errors import StrategyError
 from flamma.experiments.audit import audit
-from flamma.experiments.ledger import LedgerConfig, LedgerWriter, parse_lines
+from flamma.experiments.ledger import LedgerConfig, LedgerWriter, _parse_lines
 from flamma.experiments.run import run
 from flamma.federation import certified
 from flamma.game.mechanisms import ParticipationGame, certify_menu, certify_participation
@@ -336,7 +336,7 @@ def test_a_budget_is_never_exceeded(budget):
             paid, state = 0.0, world.begin(strategy)
             while state.round < PLAN.rounds:
                 state, record = world.play_round(strategy, state, seed)
-                lines = parse_lines(writer.lines(record))
+                lines = _parse_lines(writer.lines(record))
                 assert [line.gross for line in lines] == list(record.outcome.payments)
                 paid += sum(record.outcome.payments)
             assert paid <= budget

@@ -50,7 +50,7 @@ from flamma.data.tables import (
 )
 from flamma.errors import DataError
 from flamma.extras import require
-from flamma.io import MOST_TABLE_FILE_BYTES, printable, quoted, read_regular
+from flamma.io import MAX_FILE_BYTES, printable, quoted, read_regular
 from flamma.registry import Choice
 from flamma.tasks import DEFAULT_TASK, TASKS, Task
 from flamma.tasks.base import MAX_CLASSES
@@ -448,7 +448,7 @@ def table_columns(
     kind = path.suffix.lower()
     if kind in _CSV_SUFFIXES:
         try:
-            content = read_regular(path, MOST_TABLE_FILE_BYTES)
+            content = read_regular(path, MAX_FILE_BYTES)
         except OSError as error:
             raise DataError(f"cannot read {path}: {error.strerror}.") from error
         return csv_columns(content, path.name, texts), hashlib.sha256(content).hexdigest()

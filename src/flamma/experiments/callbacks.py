@@ -105,7 +105,7 @@ class Callback:
         """Hear of the end: of the last round, of a stop, or of an error (``run.finished``)."""
 
 
-class RoundFunction(Callback):
+class _RoundFunction(Callback):
     """A function that is called with every finished round's record."""
 
     def __init__(self, function: OnRound) -> None:
@@ -464,7 +464,7 @@ class Callbacks:
     """
 
     def __init__(self, callbacks: Iterable[Callback] = (), on_round: OnRound | None = None) -> None:
-        own = [] if on_round is None else [RoundFunction(on_round)]
+        own = [] if on_round is None else [_RoundFunction(on_round)]
         self._all: list[Callback] = [*own, *callbacks]
         for callback in self._all:
             if not isinstance(callback, Callback):

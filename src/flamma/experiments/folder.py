@@ -18,8 +18,7 @@ from filelock import FileLock, Timeout
 from flamma.errors import InputFileError, RecordError, RunError
 from flamma.experiments.ledger import LEDGER, LedgerFile, LedgerWriter
 from flamma.io import (
-    MOST_SETTINGS_FILE_BYTES,
-    MOST_TABLE_FILE_BYTES,
+    MAX_FILE_BYTES,
     Extent,
     GrowingFile,
     file_sha256,
@@ -83,7 +82,7 @@ class Manifest:
             If it is damaged.
         """
         try:
-            text = read_regular(folder / MANIFEST, MOST_SETTINGS_FILE_BYTES).decode()
+            text = read_regular(folder / MANIFEST, MAX_FILE_BYTES).decode()
         except FileNotFoundError:
             return None
         except (OSError, UnicodeDecodeError):
@@ -121,7 +120,7 @@ class Manifest:
 
     def has(self, folder: Path, name: str) -> bool:
         """Return whether a file is as it was written."""
-        return file_sha256(folder / name, MOST_TABLE_FILE_BYTES) in self.files[name].split()
+        return file_sha256(folder / name, MAX_FILE_BYTES) in self.files[name].split()
 
 
 def add_checkpoint(folder: Path, newest: CheckpointEntry, kept: int) -> Sequence[CheckpointEntry]:
@@ -183,12 +182,6 @@ _UNCHANGING = (CONFIG, POPULATION)
 
 _CHECKED = (*_UNCHANGING, ABOUT, MODEL_CARD, CALLBACKS_FILE)
 """The files whose checksum the manifest has."""
-
-TABLES = (ROUNDS, CLIENTS, POPULATION, LEDGER)
-"""The files that grow with the rounds or with the clients."""
-
-_MOST_ROUND_DIGITS = 10
-"""Characters of a line of ``clients.csv`` up to the comma after its round; more are damage."""
 
 _CLIENT_HEADER = "round,client,accuracy,loss,held_out\n"
 
@@ -505,7 +498,7 @@ class RunFolder:
         kept = [_CLIENT_HEADER]
         start, end = text.find("\n") + 1, text.rfind("\n") + 1
         while 0 < start < end:  # the lines of one round after the other, not one by one
-            number = text[start : start + _MOST_ROUND_DIGITS].partition(",")[0]
+            number = text[start : start + 10].partition(",")[0]  # longer ones are damage
             stop = text.find("\n", start) + 1
             while stop < end and text.startswith(f"{number},", stop):
                 stop = text.find("\n", stop) + 1
@@ -516,9 +509,8 @@ class RunFolder:
 
     def text(self, name: str) -> str:
         """Return the text of a file of the run, empty if it is missing."""
-        most = MOST_TABLE_FILE_BYTES if name in TABLES else MOST_SETTINGS_FILE_BYTES
         try:
-            content = read_regular(self.path / name, most)
+            content = read_regular(self.path / name, MAX_FILE_BYTES)
         except FileNotFoundError:
             return ""
         except OSError as error:
@@ -556,7 +548,6 @@ def _cannot_write(path: Path, error: OSError) -> RunError:
 SITES = "sites.json"
 """The file of a run directory that tells which sites are there at the moment."""
 
-_MOST_STATES_BYTES = 2**20
 _MOST_TOLD_SITES = 5
 """Sites that a sentence names; of more it tells how many there are."""
 
@@ -587,7 +578,7 @@ class SiteStates:
     def read(cls, folder: Path) -> SiteStates | None:
         """Return what a run directory tells; None if it tells nothing, or it cannot be read."""
         try:
-            return cls.parse(read_text(folder / SITES, _MOST_STATES_BYTES, regular=True))
+            return cls.parse(read_text(folder / SITES, regular=True))
         except InputFileError:
             return None
 
@@ -666,7 +657,7 @@ class Follower:
     def new(self) -> list[RoundRecord]:
         """Return the records of the rounds that were finished since this was asked last."""
         try:
-            with open_regular(self._file, MOST_TABLE_FILE_BYTES) as file:
+            with open_regular(self._file, MAX_FILE_BYTES) as file:
                 inode = os.fstat(file.fileno()).st_ino
                 known, offset = self._place
                 file.seek(offset if inode == known else 0)

@@ -61,7 +61,7 @@ _events: Any = None
 _own = NO_OBJECTS
 
 
-def begin_worker(events: Any, own: UserObjects) -> None:
+def _begin_worker(events: Any, own: UserObjects) -> None:
     """Set up a worker process: keep the queue of events and what is given, end with the parent."""
     global _events, _own
     from flamma.simulation.executor import stay_on_one_thread
@@ -71,7 +71,7 @@ def begin_worker(events: Any, own: UserObjects) -> None:
     exit_with_parent(os.getppid())
 
 
-def do_in_worker(index: int, job: RunJob, path: Path, data_dir: Path | None) -> None:
+def _do_in_worker(index: int, job: RunJob, path: Path, data_dir: Path | None) -> None:
     """Do a run in a worker process, which tells the one that started it of every round."""
     _do_job(job, path, data_dir, _own, lambda number: _events.put((index, number)))
 
@@ -264,7 +264,7 @@ class _Jobs:
                     for index in indices:
                         path = self.folder / self.todo[index].folder
                         future = pool.submit(
-                            do_in_worker, index, self.todo[index], path, self.data_dir
+                            _do_in_worker, index, self.todo[index], path, self.data_dir
                         )
                         waiting[future] = index
                 while waiting:
@@ -285,7 +285,7 @@ class _Jobs:
 @contextmanager
 def _pool(workers: int, context: Any, given: tuple[Any, ...]) -> Iterator[ProcessPoolExecutor]:
     # What is given to workers is not pickled where they are forked.
-    pool = ProcessPoolExecutor(workers, context, initializer=begin_worker, initargs=given)
+    pool = ProcessPoolExecutor(workers, context, initializer=_begin_worker, initargs=given)
     try:
         yield pool
     except BaseException:

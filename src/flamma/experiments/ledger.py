@@ -38,9 +38,6 @@ _MOST_PAYMENT_REASON = 200
 _FIRST_LINE = 2
 """The number of the first line after the header, as editors count."""
 
-_LARGEST_ROUND_DIGITS = 10
-"""Digits of a round; more are damage."""
-
 FLAGGED = "flagged: "
 """How the reason of a payment begins that was flagged."""
 
@@ -102,7 +99,7 @@ class LedgerLine(NamedTuple):
     hash: str
 
 
-LEDGER_HEADER = ",".join(LedgerLine._fields)
+_LEDGER_HEADER = ",".join(LedgerLine._fields)
 _PARSERS: tuple[Callable[[str], Any], ...] = (
     *(int, int, str, float, float, int, float, str, float, float, float, str, float, float, str),
 )
@@ -135,7 +132,7 @@ class LedgerWriter:
     def accepts(self, line: str) -> bool:
         """Go on after a line that was written before and whose record is lost, if it is a line."""
         try:
-            [known] = parse_lines([line])
+            [known] = _parse_lines([line])
         except (ValueError, csv.Error):
             return False
         self.client_totals[known.client] = known.client_total
@@ -181,7 +178,7 @@ def pays(record: RoundRecord) -> bool:
     return record.is_paid
 
 
-def check_ledger(
+def _check_ledger(
     text: str,
     writer: LedgerWriter,
     records: Iterable[RoundRecord],
@@ -218,7 +215,7 @@ def check_ledger(
     recorded = {record.round for record in known}
     waiting = deque(record for record in known if pays(record) and record.selected)
     *rows, torn = text.split("\n")
-    if rows[:1] != [LEDGER_HEADER]:
+    if rows[:1] != [_LEDGER_HEADER]:
         _refuse(where, 1, "it is not the header of a ledger")
     expected: deque[str] = deque()
     kept: list[str] = []
@@ -253,7 +250,7 @@ def check_ledger(
     return kept
 
 
-def parse_lines(rows: Iterable[str]) -> list[LedgerLine]:
+def _parse_lines(rows: Iterable[str]) -> list[LedgerLine]:
     """Return the cells of lines that were checked before."""
     return [
         LedgerLine(*(parse(cell) for parse, cell in zip(_PARSERS, cells, strict=True)))
@@ -287,7 +284,7 @@ def _cell(text: str) -> str:
 
 def _round_of(row: str) -> int:
     """Return the round that a line begins with, -1 if it begins with none."""
-    digits = row[:_LARGEST_ROUND_DIGITS].partition(",")[0]
+    digits = row[:10].partition(",")[0]  # longer ones are damage
     return int(digits) if digits.isascii() and digits.isdigit() else -1
 
 
@@ -341,7 +338,7 @@ class LedgerFile:
             rows = []
         elif text:
             where = str(self.path)
-            rows = check_ledger(text, self.writer, earlier, last_round, ended=False, where=where)
+            rows = _check_ledger(text, self.writer, earlier, last_round, ended=False, where=where)
         else:
             rows = [row for record in earlier for row in self.writer.lines(record)]
         if rows:
@@ -374,7 +371,7 @@ class LedgerFile:
         self._file = None
 
     def _write(self, rows: Sequence[str]) -> None:
-        text = "".join(f"{row}\n" for row in (LEDGER_HEADER, *rows))
+        text = "".join(f"{row}\n" for row in (_LEDGER_HEADER, *rows))
         self._file = GrowingFile(self.path, text.encode())
 
 
@@ -410,5 +407,5 @@ def read_ledger(
     last_round = records[-1].round if records else 0
     where = str(folder.path / LEDGER)
     text = folder.text(LEDGER)
-    rows = check_ledger(text, writer, records, last_round, ended=ended, where=where)
-    return Ledger(config, tuple(parse_lines(rows)), writer.last_hash)
+    rows = _check_ledger(text, writer, records, last_round, ended=ended, where=where)
+    return Ledger(config, tuple(_parse_lines(rows)), writer.last_hash)

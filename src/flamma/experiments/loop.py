@@ -29,7 +29,6 @@ from flamma.experiments.folder import (
     ABOUT,
     CONFIG,
     FINITE,
-    MODEL_CARD,
     POPULATION,
     STOPPED,
     RunFolder,
@@ -48,7 +47,7 @@ if TYPE_CHECKING:
     from flamma.federation import Clients
 
 
-class Keeper(Protocol):
+class _Keeper(Protocol):
     """What clients keep from one round to another, wherever that is."""
 
     def sync(self) -> None:
@@ -228,7 +227,7 @@ def population_table(known: RunClients) -> str:
 
 Held = TypeVar("Held")
 
-MOST_CLIENT_ROWS = 10_000
+_MAX_CLIENT_ROWS = 10_000
 """Clients of one evaluation that ``clients.csv`` tells, about 30 bytes each."""
 
 
@@ -248,7 +247,10 @@ def record_rounds(parts: RunParts, run_clients: RunClients) -> None:
     write_header(parts, run_clients)
     state = checkpoints.load(state, _last_round(folder), folder.is_whole) or state
     run_id = folder.run_id
-    _take_back_stop(folder)
+    about = folder.read_json(ABOUT)
+    if STOPPED in about:  # it goes on now
+        ended = (STOPPED, FINITE, "finished", "params_sha256")
+        folder.write_json(ABOUT, {k: v for k, v in about.items() if k not in ended})
     undone = _last_round(folder) - state.round if goes_on else None
     privacy = private_rounds(config, folder, first, undone)
     elapsed = _virtual_time(folder, state.round)
@@ -296,14 +298,6 @@ def _notify(callbacks: Callbacks, record: RoundRecord, save: Callable[[], None])
     except Exception:
         save()
         raise
-
-
-def _take_back_stop(folder: RunFolder) -> None:
-    """Take back that a run has ended, if it had ended early, since it goes on now."""
-    about = folder.read_json(ABOUT)
-    if STOPPED in about:
-        ended = (STOPPED, FINITE, "finished", "params_sha256")
-        folder.write_json(ABOUT, {k: v for k, v in about.items() if k not in ended})
 
 
 def _stopped(stop: StopRun, last: int, planned: int, by: str) -> dict[str, Any]:
@@ -367,14 +361,6 @@ def write_header(parts: RunParts, run_clients: RunClients) -> None:
     folder.seal()
 
 
-def _describe(config: Config, folder: RunFolder, card: ModelCard, anew: bool) -> None:
-    """Write what the weights are called, or check that a run that goes on has the same model."""
-    if anew or not (folder.path / MODEL_CARD).exists():
-        card.write(folder, config)
-    else:
-        card.check(folder.path)
-
-
 def _check_same(config: Config, folder: RunFolder) -> None:
     """Refuse to go on with a run of another configuration; how it is computed may differ."""
     before = make_config(read_config(folder.path / CONFIG, regular=True))
@@ -397,9 +383,10 @@ def _virtual_time(folder: RunFolder, last: int) -> float:
     return (records[-1].cost.virtual_seconds or 0.0) if records else 0.0
 
 
-def _about(trainer: str) -> dict[str, Any]:
+def _about(trainer: str) -> dict[str, str | list[str]]:
     from importlib.metadata import version
 
+    words = sys.argv
     return {
         "flamma": flamma.__version__,
         "python": platform.python_version(),
@@ -407,17 +394,12 @@ def _about(trainer: str) -> dict[str, Any]:
         "torch": version("torch"),
         "trainer": trainer,
         "machine": f"{platform.system()} {platform.machine()}",
-        "command": _without_token(sys.argv),
+        "command": [  # without the token that Flower gives a process
+            "..." if before == "--token" else word
+            for before, word in zip(["", *words], words, strict=False)
+        ],
         "started": _now(),
     }
-
-
-def _without_token(words: Sequence[str]) -> list[str]:
-    """Return the command without the token that Flower gives a process."""
-    return [
-        "..." if before == "--token" else word
-        for before, word in zip(["", *words], words, strict=False)
-    ]
 
 
 def _now() -> str:
@@ -429,8 +411,8 @@ def _client_rows(number: int, scores: Scores | None) -> list[str]:
     if scores is None:
         return []
     clients = np.arange(scores.accuracy.size) if scores.clients is None else scores.clients
-    if clients.size > MOST_CLIENT_ROWS:
-        kept = np.linspace(0, clients.size - 1, MOST_CLIENT_ROWS).astype(np.int64)
+    if clients.size > _MAX_CLIENT_ROWS:
+        kept = np.linspace(0, clients.size - 1, _MAX_CLIENT_ROWS).astype(np.int64)
     else:
         kept = np.arange(clients.size)
     columns = (clients, scores.accuracy, scores.loss, scores.samples)
@@ -486,7 +468,7 @@ def check_trained(
     recorded = f" The rounds are recorded in {where}." if where else ""
     if diverged := why_diverged(history, learning_rate, finite):
         raise DivergedError(f"the run diverged: {diverged}.{recorded}")
-    empty = empty_at_end(history)
+    empty = _empty_at_end(history)
     if not empty or not (len(empty) == len(history) or _stands_still(empty, len(history))):
         return
     what = f"the model is untrained: no client's update was used in {len(history)} rounds"
@@ -523,7 +505,7 @@ def why_diverged(
     return ""
 
 
-def empty_at_end(history: Sequence[RoundRecord]) -> Sequence[RoundRecord]:
+def _empty_at_end(history: Sequence[RoundRecord]) -> Sequence[RoundRecord]:
     """Return the last rounds since an update was used."""
     used = [place for place, record in enumerate(history) if record.used]
     return history[used[-1] + 1 :] if used else history

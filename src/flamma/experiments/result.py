@@ -157,7 +157,7 @@ class Summary(NamesItsScore):
 _NO_TARGETS: Mapping[str, float] = {}
 
 
-def summarise_run(
+def _summarise_run(
     records: Sequence[RoundRecord], clients: int, targets: Mapping[str, float] = _NO_TARGETS
 ) -> Summary:
     """Return every metric of a run with so many clients; ``targets`` are those of its clock."""
@@ -373,7 +373,7 @@ def _remove(path: Path, owner: int) -> None:
 
 # Results as people look at them: one line, a small table in a notebook, a frame, a picture.
 
-SPARK_WIDTH, SPARK_HEIGHT, SPARK_POINTS = 120, 24, 60
+_SPARK_WIDTH, _SPARK_HEIGHT, _SPARK_POINTS = 120, 24, 60
 _MOST_SHOWN_ROWS = 40
 """Lines of a table in a notebook; the report has all."""
 
@@ -405,7 +405,7 @@ class PresentedResult:
 
     def _repr_html_(self) -> str:
         parts = [f"<p><b>{html.escape(self._headline())}</b></p>"]
-        parts += [html_table(*table) for table in self._tables()]
+        parts += [_html_table(*table) for table in self._tables()]
         return "\n".join(parts)
 
     def frame(self) -> Any:
@@ -489,7 +489,7 @@ def _under_headings(rows: Sequence[Sequence[str]], width: int) -> Iterator[Seque
             yield [first, *[""] * (width - 1)]
 
 
-def html_table(caption: str, header: Sequence[str], lines: Sequence[Sequence[str]]) -> str:
+def _html_table(caption: str, header: Sequence[str], lines: Sequence[Sequence[str]]) -> str:
     """Return a table for a notebook; cells that are SVG stay as they are."""
     head = "".join(f"<th>{html.escape(cell)}</th>" for cell in header)
     rows = [
@@ -512,16 +512,16 @@ def sparkline(values: Sequence[float | None]) -> str:
     known = [value for value in values if value is not None]
     if len(known) < 2:
         return ""
-    step = max(1, len(known) // SPARK_POINTS)
+    step = max(1, len(known) // _SPARK_POINTS)
     shown = [*known[:-1:step], known[-1]]
     low, high = min(shown), max(shown)
     points = " ".join(
-        f"{2 + (SPARK_WIDTH - 4) * k / (len(shown) - 1):.0f},"
-        f"{SPARK_HEIGHT - 2 - (SPARK_HEIGHT - 4) * (v - low) / ((high - low) or 1):.1f}"
+        f"{2 + (_SPARK_WIDTH - 4) * k / (len(shown) - 1):.0f},"
+        f"{_SPARK_HEIGHT - 2 - (_SPARK_HEIGHT - 4) * (v - low) / ((high - low) or 1):.1f}"
         for k, v in enumerate(shown)
     )
     return (
-        f'<svg width="{SPARK_WIDTH}" height="{SPARK_HEIGHT}" role="img" aria-label="from '
+        f'<svg width="{_SPARK_WIDTH}" height="{_SPARK_HEIGHT}" role="img" aria-label="from '
         f'{shown[0]:.1f} to {shown[-1]:.1f}"><polyline fill="none" stroke="#0072B2" '
         f'stroke-width="1.5" points="{points}"/></svg>'
     )
@@ -636,7 +636,7 @@ class Run(PresentedResult):
 
     def summary(self) -> Summary:
         """Return every metric of the run, those of its last round, and its totals."""
-        found = summarise_run(self.history, self.config.data.clients, self.config.clock.targets)
+        found = _summarise_run(self.history, self.config.data.clients, self.config.clock.targets)
         return replace(found, diverged=self.diverged)
 
     def model(

@@ -225,7 +225,7 @@ def across_settings(
         friedman(means),
         critical_difference(len(ranks), len(places)),
         reference,
-        tuple(with_holm(against)),
+        tuple(_with_holm(against)),
         tuple(name for name in names if name not in whole),
     )
 
@@ -364,7 +364,7 @@ def bootstrap_interval(differences: Sequence[Floats]) -> tuple[float, float]:
     return float(low), float(high)
 
 
-def with_holm(against: Sequence[AgainstReference]) -> list[AgainstReference]:
+def _with_holm(against: Sequence[AgainstReference]) -> list[AgainstReference]:
     """Return the same with p-values corrected as by S. Holm (1979)."""
     corrected = holm([own.wilcoxon_p for own in against])
     fields = [asdict(own) | {"holm_p": p} for own, p in zip(against, corrected, strict=True)]

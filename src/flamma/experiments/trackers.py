@@ -10,9 +10,8 @@ import hashlib
 import os
 import time
 from abc import abstractmethod
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass, field
-from itertools import islice
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar
 
@@ -60,18 +59,18 @@ class Tracker(Callback):
 
     def on_start(self, start: RunStart) -> None:
         """Open the log and write the configuration, and the rounds that are not in it yet."""
-        written = self.open(start.path, flat_config(start.config))
+        written = self.open(start.path, _flat_config(start.config))
         for record in start.history:
             if record.round > written:
                 self.on_round(record)
 
     def on_round(self, record: RoundRecord) -> None:
         """Write the numbers of a round."""
-        self.log(round_numbers(record), record.round)
+        self.log(_round_numbers(record), record.round)
 
     def on_end(self, run: Run) -> None:
         """Write the numbers of the whole run and close the log."""
-        self.close(summary_numbers(run), run.finished)
+        self.close(_summary_numbers(run), run.finished)
 
     @abstractmethod
     def open(self, run: Path, config: Mapping[str, str]) -> int:
@@ -86,7 +85,7 @@ class Tracker(Callback):
         """Write the numbers of the whole run, and close the log."""
 
 
-def round_numbers(record: RoundRecord) -> dict[str, float]:
+def _round_numbers(record: RoundRecord) -> dict[str, float]:
     """Return every number of a round by name: its metrics, and how the round went."""
     found = {name: metric.of_round(name, record) for name, metric in usable().items()}
     epochs = record.outcome.local_epochs
@@ -99,7 +98,7 @@ def round_numbers(record: RoundRecord) -> dict[str, float]:
     }
 
 
-def summary_numbers(run: Run) -> dict[str, float]:
+def _summary_numbers(run: Run) -> dict[str, float]:
     """Return every number of a run's summary, those of its tables with a dotted name."""
     return {
         name: float(value)
@@ -108,7 +107,7 @@ def summary_numbers(run: Run) -> dict[str, float]:
     }
 
 
-def flat_config(config: Config) -> dict[str, str]:
+def _flat_config(config: Config) -> dict[str, str]:
     """Return a configuration as dotted keys and values, which are as TOML writes them."""
     return {
         key: value if isinstance(value, str) else toml_value(value)
@@ -198,7 +197,7 @@ class TensorBoard(Tracker):
 
 # The tracker for MLflow.
 
-_MOST_PARAMS_AT_ONCE = 100
+_PARAMS_AT_ONCE = 100
 """Parameters that MLflow takes in one call."""
 
 _RUN_TAG = "flamma.run"
@@ -281,14 +280,8 @@ class MLflow(Tracker):
         from mlflow.entities import Param
 
         params = [Param(key, value) for key, value in config.items()]
-        for part in _batches(params, _MOST_PARAMS_AT_ONCE):
-            self._client.log_batch(self._run, params=part)
-
-
-def _batches(items: Sequence[Any], size: int) -> Iterator[list[Any]]:
-    left = iter(items)
-    while part := list(islice(left, size)):
-        yield part
+        for first in range(0, len(params), _PARAMS_AT_ONCE):
+            self._client.log_batch(self._run, params=params[first : first + _PARAMS_AT_ONCE])
 
 
 # The tracker for Weights & Biases.

@@ -106,6 +106,7 @@ class ModelCard:
         if not (folder / MODEL_CARD).exists():
             return None
         table = RunFolder(folder).read_json(MODEL_CARD)
+        encoding = table.get("encoding")
         try:
             return cls(
                 _naming(table, _fixed(folder, table)),
@@ -115,7 +116,7 @@ class ModelCard:
                 str(table["task"]),
                 tuple(table["labels"]),
                 start_sha256=str(table["start_sha256"]),
-                encoding=_encoding(table.get("encoding")),
+                encoding=None if encoding is None else SampleEncoding.from_json(encoding),
             )
         except RunError:
             raise
@@ -195,10 +196,6 @@ def start_of(
     if given is not None or not where:
         return given
     return StartWeights.read(folder.path / _START_WEIGHTS if where == OWN else Path(where))
-
-
-def _encoding(table: Mapping[str, Any] | None) -> SampleEncoding | None:
-    return None if table is None else SampleEncoding.from_json(table)
 
 
 def _naming(table: Mapping[str, Any], fixed: StateDict) -> NamedWeights:

@@ -40,7 +40,7 @@ from flamma.experiments.result import (
 )
 from flamma.experiments.run import Run
 from flamma.experiments.suite import SUITE, Cell, Suite, families_compared, read_suite
-from flamma.io import parse_toml
+from flamma.io import MAX_FILE_BYTES, parse_toml
 from flamma.metrics import LAST_ROUNDS, METRICS, of_run
 from flamma.records import RoundRecord
 from flamma.registry import from_table
@@ -49,9 +49,6 @@ from flamma.strategies import competes
 from flamma.types import Ints, ScoreKind
 
 # A directory from outside, of which nothing is read that does not lie in it.
-
-MAX_FILE_BYTES = 1 << 30
-"""A larger file is not read; its report could not be opened."""
 
 
 class ConfinedRunFolder(RunFolder):
