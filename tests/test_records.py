@@ -68,6 +68,16 @@ def test_a_record_comes_back_as_it_was():
     assert RoundRecord.from_json(plain.to_json()) == plain
 
 
+@pytest.mark.parametrize("name", ["failed", "decay_factor", "certificate", "seconds"])
+def test_a_name_of_version_0_2_leads_to_the_part_that_has_it(name):
+    with pytest.warns(DeprecationWarning, match=rf"now (outcome|offer|game|cost)\.{name}; the old"):
+        value = getattr(RECORD, name)
+    parts = (RECORD.offer, RECORD.outcome, RECORD.game, RECORD.cost)
+    assert value in [getattr(part, name) for part in parts if hasattr(part, name)]
+    with pytest.raises(AttributeError, match="'failled'"):
+        _ = RECORD.failled
+
+
 def test_an_amount_for_a_round_is_paid_in_place_of_a_contribution():
     outcome = replace(RECORD.outcome, payments=(2.0, 2.0), fines={RECORD.selected[0]: 0.5})
     paid = replace(RECORD, outcome=outcome)

@@ -11,10 +11,11 @@ import json
 import math
 import re
 import types
+import warnings
 from collections.abc import Mapping
 from dataclasses import dataclass, field, fields, is_dataclass
 from functools import cache
-from typing import Any, Self, Union, get_args, get_origin, get_type_hints
+from typing import TYPE_CHECKING, Any, Self, Union, get_args, get_origin, get_type_hints
 
 from flamma.errors import RecordError
 from flamma.game import Certificate
@@ -309,6 +310,22 @@ class RoundRecord:
             raise RecordError("it numbers a round or a client below 0")
         if not math.isfinite(offer.decay_factor):
             raise RecordError("its decay factor is not a number")
+
+    if not TYPE_CHECKING:  # types know the new names alone
+
+        def __getattr__(self, name: str) -> object:
+            """Return a field by its name in version 0.2, which had no parts."""
+            for part, kind in _PARTS.items():
+                if name in _hints(kind):
+                    warnings.warn(
+                        f"{name} of a RoundRecord is now {part}.{name}; the old name goes with "
+                        f"version 0.4",
+                        DeprecationWarning,
+                        stacklevel=2,
+                    )
+                    holder = getattr(self, part)
+                    return None if holder is None else getattr(holder, name)
+            raise AttributeError(f"a RoundRecord has no attribute {name!r}")
 
     @property
     def evaluated(self) -> bool:

@@ -29,6 +29,7 @@ from flamma.experiments.folder import (
     ABOUT,
     CONFIG,
     FINITE,
+    MODEL_CARD,
     POPULATION,
     STOPPED,
     RunFolder,
@@ -82,7 +83,7 @@ class RunClients:
         How many samples of each class each client has, where the server may know that.
     looks_ahead : bool
         Whether the scores of a round come with the answers of the next one.
-    client_stores : tuple of Keeper
+    client_stores : tuple of _Keeper
         What clients keep from one round to another.
     card : ModelCard, optional
         What the weights are called, and what samples and classes are like.
@@ -98,7 +99,7 @@ class RunClients:
     about: Mapping[str, str] = field(default_factory=dict)
     class_counts: Ints | None = None
     looks_ahead: bool = False
-    client_stores: tuple[Keeper, ...] = ()
+    client_stores: tuple[_Keeper, ...] = ()
     card: ModelCard | None = None
     clock: VirtualClock | None = None
 
@@ -195,7 +196,7 @@ def read_population(folder: RunFolder) -> tuple[Ints, Ints, Floats] | None:
         raise RunError(f"{folder.path / POPULATION} is damaged: remove it to go on.") from error
 
 
-def population_table(known: RunClients) -> str:
+def _population_table(known: RunClients) -> str:
     """Return ``population.csv``: one line per client, with its true cost."""
     population, counts = known.truth.population, known.class_counts
     clients, names = population.clients, population.names
@@ -308,14 +309,14 @@ def _stopped(stop: StopRun, last: int, planned: int, by: str) -> dict[str, Any]:
     return {STOPPED: told} if last < planned else {}
 
 
-def _sync(folder: RunFolder, stores: Sequence[Keeper]) -> None:
+def _sync(folder: RunFolder, stores: Sequence[_Keeper]) -> None:
     """Put on disk what a checkpoint depends on."""
     folder.sync()
     for store in stores:
         store.sync()
 
 
-def _prune(stores: Sequence[Keeper], checkpoints: Checkpoints, finished: int) -> None:
+def _prune(stores: Sequence[_Keeper], checkpoints: Checkpoints, finished: int) -> None:
     """Remove what clients kept in rounds that this run never goes back to.
 
     A run that had to begin before its oldest checkpoint goes by the round that it has come to.
@@ -349,9 +350,12 @@ def write_header(parts: RunParts, run_clients: RunClients) -> None:
     told = {key: value for key, value in run_clients.about.items() if value}
     about = _about(run_clients.trainer) | {"run": run_id_of(own)} | told
     if run_clients.card is not None:
-        _describe(config, folder, run_clients.card, anew)
+        if anew or not (folder.path / MODEL_CARD).exists():
+            run_clients.card.write(folder, config)
+        else:
+            run_clients.card.check(folder.path)
     texts: tuple[tuple[str, Callable[[], str]], ...] = (
-        (POPULATION, lambda: population_table(run_clients)),
+        (POPULATION, lambda: _population_table(run_clients)),
         (ABOUT, lambda: json.dumps(about, indent=1, allow_nan=False) + "\n"),
         (CONFIG, lambda: own),
     )
