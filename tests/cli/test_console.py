@@ -13,8 +13,9 @@ import termios
 
 import pytest
 
-from flamma.cli.console import ManyRunsDisplay, Verbosity
+from flamma.cli.console import ManyRunsDisplay
 from flamma.experiments.jobs import Progress
+from flamma.experiments.progress_bar import Verbosity
 
 SHOW_ROUNDS = """
 import time

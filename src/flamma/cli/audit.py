@@ -7,10 +7,11 @@ import sys
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from flamma.cli.console import ManyRunsDisplay, Verbosity, resume_hint, same_command, verbosity
+from flamma.cli.console import ManyRunsDisplay, resume_hint, same_command, verbosity
 from flamma.cli.parser import Parser, add_settings, listed, settings
 from flamma.cli.report import report_at_end
 from flamma.errors import RunError
+from flamma.experiments.progress_bar import Verbosity
 from flamma.io import read_text
 
 if TYPE_CHECKING:

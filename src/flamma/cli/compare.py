@@ -7,19 +7,12 @@ import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from flamma.cli.console import (
-    LiveLine,
-    ManyRunsDisplay,
-    Verbosity,
-    print_json,
-    resume_hint,
-    same_command,
-    verbosity,
-)
+from flamma.cli.console import ManyRunsDisplay, print_json, resume_hint, same_command, verbosity
 from flamma.cli.parser import Parser, add_settings, listed, settings
 from flamma.cli.report import add_watch, report_at_end, watched
 from flamma.cli.run import TABLE_FILE
 from flamma.errors import FlammaError, MissingExtraError, RunError
+from flamma.experiments.progress_bar import LiveLine, Verbosity
 from flamma.io import JsonTable, read_text
 
 if TYPE_CHECKING:

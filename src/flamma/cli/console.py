@@ -10,11 +10,10 @@ import shlex
 import sys
 import time
 from collections.abc import Callable, Iterator, Sequence
-from enum import IntEnum
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Self, TextIO, TypeVar, cast
-from unicodedata import east_asian_width
+from typing import TYPE_CHECKING, Any, TextIO, TypeVar, cast
 
+from flamma.experiments.progress_bar import CLEAR_LINE, LiveLine, Verbosity
 from flamma.io import JsonTable
 
 if TYPE_CHECKING:
@@ -125,20 +124,8 @@ def _command(*words: str) -> str:
 # Progress: one live line on a terminal, plain lines elsewhere.
 
 _Item = TypeVar("_Item")
-_CLEAR = "\r\x1b[K"
 _QUIET_SECONDS = 2.0
 """Seconds that pass before anything is shown of a short piece of work."""
-
-_USUAL_COLUMNS, _WIDEST_TERMINAL = 80, 100_000
-"""The width of a terminal that does not tell it, and the largest that is believed."""
-
-
-class Verbosity(IntEnum):
-    """How much is said of work while it goes on."""
-
-    QUIET = 0
-    NORMAL = 1
-    VERBOSE = 2
 
 
 def verbosity(options: argparse.Namespace) -> Verbosity:
@@ -146,56 +133,6 @@ def verbosity(options: argparse.Namespace) -> Verbosity:
     if getattr(options, "quiet", False):
         return Verbosity.QUIET
     return Verbosity.VERBOSE if getattr(options, "verbose", False) else Verbosity.NORMAL
-
-
-class LiveLine:
-    """A line on standard error that is kept up to date; a context manager that clears it.
-
-    Elsewhere than on a terminal every text is a line of its own, at most one in ``pause``
-    seconds. If verbose, every text is a line of its own everywhere, and none is left out.
-    """
-
-    def __init__(self, pause: float = 0.0, verbosity: Verbosity = Verbosity.NORMAL) -> None:
-        self.stream = sys.stderr
-        self.verbosity = verbosity
-        self.live = verbosity == Verbosity.NORMAL and self.stream.isatty()
-        self.pause = 0.1 if self.live else 0.0 if verbosity == Verbosity.VERBOSE else pause
-        self.started = time.monotonic()
-        self.last = -float("inf")
-        self.first: tuple[float, int] | None = None
-
-    def show(self, text: str, *shorter: str, force: bool = False) -> None:
-        """Show a text, unless the last one was shown just now.
-
-        On a terminal it is the first of these texts that fits into one line; the last is cut.
-        """
-        now = time.monotonic()
-        if not force and now - self.last < self.pause:
-            return
-        self.last = now
-        fitting = _fitted((text, *shorter), _terminal_width(self.stream)) if self.live else text
-        self.write(f"\r{fitting}\x1b[K" if self.live else f"{text}\n")
-
-    def write(self, text: str) -> None:
-        """Write a text as it is, unless nothing is to be said."""
-        if self.verbosity > Verbosity.QUIET:
-            self.stream.write(text)
-            self.stream.flush()
-
-    def left(self, done: int, of: int) -> str:
-        """Return the time left, at the pace since the first call."""
-        now = time.monotonic()
-        if self.first is None:
-            self.first = (now, done)
-        since, before = self.first
-        return f"  {duration((now - since) / (done - before) * of)} left" if done > before else ""
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(self, kind: object, *_: object) -> None:
-        if self.live and self.last > 0:
-            self.write(_CLEAR if kind is None else "\n")
 
 
 class RoundDisplay(LiveLine):
@@ -212,7 +149,7 @@ class RoundDisplay(LiveLine):
         """Show one finished round."""
         number = record.round
         if self.first is None:  # so that a user who interrupts it knows what to resume
-            self.write(f"{_CLEAR if self.live else ''}run directory {self.folder}\n")
+            self.write(f"{CLEAR_LINE if self.live else ''}run directory {self.folder}\n")
         left = self.left(number, self.rounds - number)
         whole = _round_line(record, self.rounds)
         head, *others = whole.split("  ")
@@ -223,7 +160,7 @@ class RoundDisplay(LiveLine):
 
     def notice(self, text: str) -> None:
         """Say a sentence on a line of its own, above the one that is kept up to date."""
-        self.write(f"{_CLEAR if self.live else ''}flamma: {text}\n")
+        self.write(f"{CLEAR_LINE if self.live else ''}flamma: {text}\n")
 
 
 class ManyRunsDisplay(LiveLine):
@@ -245,45 +182,6 @@ class ManyRunsDisplay(LiveLine):
             share,
             force=progress.runs_done == progress.runs,
         )
-
-
-def _terminal_width(stream: TextIO) -> int:
-    """Return how many columns the terminal of a stream has, ``COLUMNS`` if that is set."""
-    told = os.environ.get("COLUMNS", "")
-    if told.isdecimal() and 0 < int(told) < _WIDEST_TERMINAL:
-        return int(told)
-    try:
-        return os.get_terminal_size(stream.fileno()).columns or _USUAL_COLUMNS
-    except (OSError, ValueError):
-        return _USUAL_COLUMNS
-
-
-def _fitted(texts: Sequence[str], columns: int) -> str:
-    """Return the first text that is shorter than a line; if there is none, the last one cut.
-
-    The last column stays free: a terminal may begin a new line once it is filled.
-
-    Examples
-    --------
-    >>> _fitted(["round 3/10  accuracy 71.2%", "round 3/10"], 20)
-    'round 3/10'
-    >>> _fitted(["round 3/10"], 6), _fitted(["日本語"], 6)
-    ('round', '日本')
-    """
-    for text in texts:
-        if _columns(text) < columns:
-            return text
-    cut = texts[-1]
-    while cut and _columns(cut) >= columns:
-        cut = cut[:-1]
-    return cut
-
-
-def _columns(text: str) -> int:
-    """Return how many columns a terminal needs for a text; some characters are twice as wide."""
-    if text.isascii():
-        return len(text)
-    return sum(2 if east_asian_width(character) in "WF" else 1 for character in text)
 
 
 def progress(
@@ -337,19 +235,3 @@ def _round_line(record: RoundRecord, rounds: int) -> str:
     if record.evaluation is not None and record.evaluation.unscored:
         parts.append(f"{len(record.evaluation.unscored)} unscored")
     return "  ".join(parts)
-
-
-def duration(seconds: float) -> str:
-    """Return a time as people say it.
-
-    Examples
-    --------
-    >>> duration(8.2), duration(95), duration(7300)
-    ('8 s', '1 min 35 s', '2 h 1 min')
-    """
-    whole = round(seconds)
-    if whole < 60:
-        return f"{whole} s"
-    if whole < 3600:
-        return f"{whole // 60} min {whole % 60} s"
-    return f"{whole // 3600} h {whole % 3600 // 60} min"

@@ -9,9 +9,10 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from flamma.cli.console import Verbosity, print_json, resume_hint, same_command, verbosity
+from flamma.cli.console import print_json, resume_hint, same_command, verbosity
 from flamma.cli.parser import OWN_DATA_FLAGS, Parser, add_flags, settings
 from flamma.errors import DataError, FlammaError
+from flamma.experiments.progress_bar import Verbosity
 from flamma.io import JsonTable
 
 if TYPE_CHECKING:

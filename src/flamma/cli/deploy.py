@@ -10,9 +10,10 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from flamma.cli.console import Verbosity, duration, print_json, resume_hint, resuming, verbosity
+from flamma.cli.console import print_json, resume_hint, resuming, verbosity
 from flamma.cli.parser import Parser, add_settings, settings
 from flamma.errors import DeployError
+from flamma.experiments.progress_bar import Verbosity, duration
 from flamma.experiments.settings import SETTINGS
 from flamma.extras import DEPLOYMENT_MODULES
 from flamma.io import JsonTable
@@ -686,8 +687,8 @@ def _run_start(options: argparse.Namespace) -> None:
 
 def _run_up(options: argparse.Namespace) -> None:
     """Run ``flamma deploy up``."""
-    from flamma.cli.console import LiveLine
     from flamma.deploy.loopback import up
+    from flamma.experiments.progress_bar import LiveLine
 
     with LiveLine(verbosity=verbosity(options)) as line:
         if line.live:

@@ -9,8 +9,9 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from flamma.cli.console import Verbosity, print_json, verbosity
+from flamma.cli.console import print_json, verbosity
 from flamma.cli.parser import Parser
+from flamma.experiments.progress_bar import Verbosity
 
 if TYPE_CHECKING:
     from flamma.reports.live import LiveServer

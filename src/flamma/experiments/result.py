@@ -377,10 +377,6 @@ _SPARK_WIDTH, _SPARK_HEIGHT, _SPARK_POINTS = 120, 24, 60
 _MOST_SHOWN_ROWS = 40
 """Lines of a table in a notebook; the report has all."""
 
-_DRAW = ("flamma.reports.pictures", "draw_result")
-_WRITE_REPORT = ("flamma.reports.document", "write_report")
-"""What draws and writes reports; a room above, so it is loaded by name."""
-
 
 class PresentedResult:
     """What every result has for those who look at it in a terminal, a notebook or a script."""
@@ -427,7 +423,9 @@ class PresentedResult:
         FlammaError
             If matplotlib is not installed, or there is nothing to draw.
         """
-        figure: Figure = _loaded(_DRAW)(self)
+        from flamma.reports.pictures import draw_result
+
+        figure = draw_result(self)
         if in_notebook():
             _let_notebook_show(type(figure))
         return figure
@@ -445,7 +443,9 @@ class PresentedResult:
             raise RunError("this result has no directory to report on: give it an out=.")
         if path is None and self.scratch is not None:
             path = "report.html"
-        written: Path = _loaded(_WRITE_REPORT)(self.path, None if path is None else Path(path))
+        from flamma.reports.document import write_report
+
+        written = write_report(self.path, None if path is None else Path(path))
         if in_notebook():
             name = html.escape(str(written))
             link = NotebookHtml(f'<a href="{name}" target="_blank">{name}</a>', str(written))
@@ -537,11 +537,6 @@ def _let_notebook_show(figure: type) -> None:
     formatter = shell.display_formatter.formatters["image/png"]
     if figure not in formatter.type_printers and not formatter.deferred_printers:
         import_module("IPython.core.pylabtools").select_figure_formats(shell, {"png"})
-
-
-def _loaded(place: tuple[str, str]) -> Any:
-    module, name = place
-    return getattr(import_module(module), name)
 
 
 # A run directory as an object: what it holds, what it came to, and its model.
