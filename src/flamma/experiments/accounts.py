@@ -5,7 +5,6 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
-from typing import Any
 
 import numpy as np
 
@@ -16,6 +15,7 @@ from flamma.experiments.population import read_columns
 from flamma.experiments.run import Run
 from flamma.game import Game
 from flamma.game.costs import deterring_fine, free_riding, smallest_inspection_rate
+from flamma.io import JsonTable
 from flamma.records import RoundRecord
 from flamma.types import Floats
 
@@ -74,7 +74,7 @@ class Accounts:
     capped: int
     last_hash: str
 
-    def as_json(self) -> dict[str, Any]:
+    def as_json(self) -> JsonTable:
         """Return the accounts as JSON has them."""
         return asdict(self)
 

@@ -46,7 +46,7 @@ from flamma.experiments.user_objects import (
     gathered_for,
     names_given,
 )
-from flamma.io import check_folder_name, quoted, unknown
+from flamma.io import JsonTable, check_folder_name, quoted, unknown
 from flamma.registry import parse_value
 from flamma.tasks import refuse_losses
 from flamma.types import Floats, Terms
@@ -175,7 +175,7 @@ def _of_behaviour(text: str) -> Deviation:
     if behaviour not in BEHAVIOURS:
         names = [*GROUPS, *DEVIATIONS, *ATTACKS, *BEHAVIOURS]
         raise ConfigError(unknown("deviation", behaviour, dict.fromkeys(names)))
-    options: dict[str, Any] = {}
+    options: JsonTable = {}
     for entry in given:
         key, equals, value = entry.partition("=")
         if not equals or not key:

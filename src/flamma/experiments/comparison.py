@@ -56,7 +56,7 @@ from flamma.experiments.suite import (
     suite_names,
 )
 from flamma.experiments.user_objects import NO_OBJECTS, Asked, UserObjects, names_given
-from flamma.io import parse_toml, read_text, write_atomically
+from flamma.io import JsonTable, parse_toml, read_text, write_atomically
 from flamma.metrics import (
     LAST_ROUNDS,
     METRICS,
@@ -222,7 +222,7 @@ class Comparison(PresentedResult):
     path: Path | None = field(default=None, compare=False)
     scratch: ScratchFolder | None = field(default=None, compare=False)
 
-    def as_json(self) -> dict[str, Any]:
+    def as_json(self) -> JsonTable:
         """Return the comparison as ``table.json`` has it, wherever it is."""
         own = {f.name: getattr(self, f.name) for f in fields(self) if f.compare}
         return own | {"rows": [asdict(row) for row in self.rows]}
@@ -241,7 +241,7 @@ class Comparison(PresentedResult):
         return found
 
     @property
-    def history(self) -> list[dict[str, Any]]:
+    def history(self) -> list[JsonTable]:
         """Every round of every run: its metrics, and which run it is of."""
         return [
             {"dataset": place[0], "split": place[1], "strategy": place[2], "seed": seed, **row}
@@ -334,7 +334,7 @@ class Comparison(PresentedResult):
                 return drawn
         return ""
 
-    def _records(self) -> list[dict[str, Any]]:
+    def _records(self) -> list[JsonTable]:
         """Return one row for each run, with its metrics."""
         return [
             {
@@ -1043,7 +1043,7 @@ class Repetition:
             told += f" FLamma {self.published_by} made the table; this is {flamma.__version__}."
         return told
 
-    def as_json(self) -> dict[str, Any]:
+    def as_json(self) -> JsonTable:
         """Return it as ``flamma compare --check --json`` prints it."""
         return {
             "same": self.same,

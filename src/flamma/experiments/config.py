@@ -24,7 +24,7 @@ from flamma.experiments.engine import ENGINES, Engine
 from flamma.experiments.ledger import LedgerConfig
 from flamma.experiments.private import check_private
 from flamma.extras import require
-from flamma.io import check_folder_name, nearest, quoted, read_toml, unknown
+from flamma.io import JsonTable, check_folder_name, nearest, quoted, read_toml, unknown
 from flamma.models import MODELS
 from flamma.privacy import PrivacyConfig, require_accountant
 from flamma.registry import CheckedOptions, Choice, at_least, from_table, options_of, to_toml
@@ -150,7 +150,7 @@ class DataConfig:
         """What the data are called where people read it: their file, or the dataset."""
         return self.dataset if self.file is None else title_of(Path(self.file))
 
-    def as_table(self) -> dict[str, Any]:
+    def as_table(self) -> JsonTable:
         """Return the table, the split's options among its keys.
 
         Keys of your own data are left out where they say nothing, so that the ids of runs stay
@@ -178,7 +178,7 @@ class WeightsConfig:
     start: str = ""
     freeze: tuple[str, ...] = ()
 
-    def as_table(self) -> dict[str, Any]:
+    def as_table(self) -> JsonTable:
         """Return the keys that are not at their defaults, so that the ids of runs stay."""
         table = {"start": self.start, "freeze": list(self.freeze)}
         return {key: value for key, value in table.items() if value}
@@ -416,7 +416,7 @@ class Config:
         """Return the configuration with dotted settings, such as ``engine.processes``, put in."""
         return make_config(with_settings(self.as_tables(), settings))
 
-    def as_tables(self) -> dict[str, Any]:
+    def as_tables(self) -> JsonTable:
         """Return the configuration as nested tables, complete with every default.
 
         Tables and keys that are younger than the first runs are left out at their defaults, so
@@ -550,7 +550,7 @@ def make_config(tables: Mapping[str, Any], needs_strategy: bool = True) -> Confi
     )
 
 
-def read_config(path: Path, regular: bool = False) -> dict[str, Any]:
+def read_config(path: Path, regular: bool = False) -> JsonTable:
     """Return the tables of a TOML file, unchecked; :func:`make_config` checks them.
 
     With ``regular``, as in a directory, nothing but a regular file is read.
@@ -558,7 +558,7 @@ def read_config(path: Path, regular: bool = False) -> dict[str, Any]:
     return read_toml(path, regular)
 
 
-def with_settings(tables: Mapping[str, Any], settings: Mapping[str, Any]) -> dict[str, Any]:
+def with_settings(tables: Mapping[str, Any], settings: Mapping[str, Any]) -> JsonTable:
     """Return tables with dotted settings, such as ``strategy.mu``, put in.
 
     Examples
@@ -566,7 +566,7 @@ def with_settings(tables: Mapping[str, Any], settings: Mapping[str, Any]) -> dic
     >>> with_settings({"rounds": 5}, {"strategy.mu": 0.1, "rounds": 6})
     {'rounds': 6, 'strategy': {'mu': 0.1}}
     """
-    merged: dict[str, Any] = {
+    merged: JsonTable = {
         key: dict(value) if isinstance(value, Mapping) else value for key, value in tables.items()
     }
     for name, value in settings.items():
@@ -580,7 +580,7 @@ def with_settings(tables: Mapping[str, Any], settings: Mapping[str, Any]) -> dic
     return merged
 
 
-def with_dataset_defaults(tables: Mapping[str, Any]) -> dict[str, Any]:
+def with_dataset_defaults(tables: Mapping[str, Any]) -> JsonTable:
     """Return tables with the settings that fit their dataset, where nothing else is asked for.
 
     Options of a model are put in for that model only. Complete tables, as runs keep them, stay as
@@ -653,7 +653,7 @@ def _model(given: Any) -> tuple[Choice, WeightsConfig]:
     return MODELS.choose(rest, "model", default=ConfigTables.model, beside=keys), weights
 
 
-def _without_younger(table: Any) -> dict[str, Any]:
+def _without_younger(table: Any) -> JsonTable:
     """Return a table, without its younger keys where they are at their defaults."""
     values = dataclasses.asdict(table)
     default = {f.name: f.default for f in fields(table)}
@@ -666,7 +666,7 @@ def _strategy_options(strategy: Strategy[Any]) -> Mapping[str, Any]:
     return _options(strategy, "plan")
 
 
-def _options(chosen: Any, *leave_out: str) -> dict[str, Any]:
+def _options(chosen: Any, *leave_out: str) -> JsonTable:
     """Return the options of a strategy or an engine as a configuration writes them."""
     values = {
         f.metadata.get("option", f.name): getattr(chosen, f.name)
@@ -713,13 +713,13 @@ class TracedSetting:
     part: str = ""
     beaten: tuple[TracedSetting, ...] = ()
 
-    def as_json(self) -> dict[str, Any]:
+    def as_json(self) -> JsonTable:
         """Return the setting as ``--show-suite --json`` prints it."""
-        told: dict[str, Any] = {"name": self.name, "value": self.value, "origin": self.origin}
+        told: JsonTable = {"name": self.name, "value": self.value, "origin": self.origin}
         return told | ({"for": self.part} if self.part else {})
 
 
-def dotted_settings(tables: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
+def dotted_settings(tables: Mapping[str, Any], prefix: str = "") -> JsonTable:
     """Return nested tables as dotted settings.
 
     Examples
@@ -727,7 +727,7 @@ def dotted_settings(tables: Mapping[str, Any], prefix: str = "") -> dict[str, An
     >>> dotted_settings({"strategy": {"name": "fedprox", "mu": 1}, "rounds": 3})
     {'strategy.name': 'fedprox', 'strategy.mu': 1, 'rounds': 3}
     """
-    flat: dict[str, Any] = {}
+    flat: JsonTable = {}
     for key, value in tables.items():
         if isinstance(value, Mapping):
             flat |= dotted_settings(value, f"{prefix}{key}.")
@@ -736,7 +736,7 @@ def dotted_settings(tables: Mapping[str, Any], prefix: str = "") -> dict[str, An
     return flat
 
 
-def spelled_out(tables: Mapping[str, Any]) -> dict[str, Any]:
+def spelled_out(tables: Mapping[str, Any]) -> JsonTable:
     """Return tables in which what is named by a text alone has a table with that name.
 
     Examples
@@ -766,7 +766,7 @@ def under_flags(layer: Layer, flags: Mapping[str, Any]) -> Layer:
     return Layer(layer.origin, kept, layer.part)
 
 
-def merged(run: Mapping[str, Any], layers: Sequence[Layer]) -> dict[str, Any]:
+def merged(run: Mapping[str, Any], layers: Sequence[Layer]) -> JsonTable:
     """Return the tables that all runs share with the layers put over them in order."""
     tables = spelled_out(run)
     for layer in layers:

@@ -23,7 +23,7 @@ from flamma.experiments.loop import read_population
 from flamma.experiments.result import PresentedResult, ScratchFolder
 from flamma.experiments.run import Run
 from flamma.game.model import LARGEST_COST, SMALLEST_COST
-from flamma.io import read_text, write_atomically
+from flamma.io import JsonTable, read_text, write_atomically
 from flamma.metrics import LAST_ROUNDS
 from flamma.metrics.functions import lowest, mean, variance
 from flamma.records import RoundRecord
@@ -403,7 +403,7 @@ class Finding:
             return 0.0
         return self.gain / abs(self.honest_utility) if self.honest_utility else None
 
-    def as_json(self) -> dict[str, Any]:
+    def as_json(self) -> JsonTable:
         """Return the finding with its gains."""
         return asdict(self) | {"gain": self.gain, "relative_gain": self.relative_gain}
 
@@ -518,7 +518,7 @@ class AuditedCase:
             f"utility by any of {what}; the most is {_by(most)}{spread}."
         )
 
-    def as_json(self) -> dict[str, Any]:
+    def as_json(self) -> JsonTable:
         """Return the case with what follows from its findings."""
         values = list(self.epsilons.values())
         return asdict(self) | {
@@ -556,7 +556,7 @@ class Audit(PresentedResult):
             for case in self.cases
         ]
 
-    def _records(self) -> list[dict[str, Any]]:
+    def _records(self) -> list[JsonTable]:
         return [
             {"dataset": case.dataset, "split": case.split, "strategy": case.strategy}
             | {k: v for k, v in finding.as_json().items() if k not in ("group", "options")}
@@ -565,11 +565,11 @@ class Audit(PresentedResult):
         ]
 
     @property
-    def history(self) -> list[dict[str, Any]]:
+    def history(self) -> list[JsonTable]:
         """All findings, one for each client, deviation and seed."""
         return self._records()
 
-    def as_json(self) -> dict[str, Any]:
+    def as_json(self) -> JsonTable:
         """Return the audit as ``audit.json`` has it."""
         return {
             "version": _AUDIT_VERSION,
@@ -615,7 +615,7 @@ def _spread_text(values: Sequence[float]) -> str:
     return f" (over {len(values)} seeds {mean_share(values)})" if len(values) > 1 else ""
 
 
-def _own(kind: Any, table: Mapping[str, Any]) -> dict[str, Any]:
+def _own(kind: Any, table: Mapping[str, Any]) -> JsonTable:
     return {f.name: table[f.name] for f in fields(kind)}
 
 

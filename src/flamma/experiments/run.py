@@ -42,6 +42,7 @@ from flamma.experiments.user_objects import (
     gathered_for,
     given_model,
 )
+from flamma.io import JsonTable
 from flamma.models import build_model, check_model
 from flamma.records import RoundRecord
 from flamma.registry import Choice, read_options
@@ -532,7 +533,7 @@ def go_on(
         raise RunError(
             f"{path} is a run of your own {lacking}: resume it from Python, {lacking}=..."
         )
-    settings: dict[str, Any] = {}
+    settings: JsonTable = {}
     if trainer := before.about.get("trainer"):  # the other one would round differently
         settings["training.trainer"] = trainer
     if processes is not None:

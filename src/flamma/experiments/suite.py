@@ -39,7 +39,7 @@ from flamma.experiments.config import (
     with_settings,
 )
 from flamma.experiments.user_objects import NO_OBJECTS, UserObjects, gathered_for
-from flamma.io import check_folder_name, parse_toml, quoted, read_text, unknown
+from flamma.io import JsonTable, check_folder_name, parse_toml, quoted, read_text, unknown
 from flamma.registry import convert, from_table, to_toml, toml_value
 from flamma.strategies import FAMILIES, STRATEGIES, family_of, strategies_named, unknown_strategy
 
@@ -85,7 +85,7 @@ def chosen_settings(
     settings: Settings,
     names: Sequence[str] | None,
     splits: Sequence[str] | None,
-) -> dict[str, Any]:
+) -> JsonTable:
     """Return the settings of these names or datasets, and of these splits; all if none is given.
 
     Raises
@@ -109,7 +109,7 @@ def chosen_settings(
     return kept
 
 
-def put_over(base: Settings, own: Settings) -> dict[str, Any]:
+def put_over(base: Settings, own: Settings) -> JsonTable:
     """Return named tables with others put over those of the same name."""
     found = dict(base)
     for name, table in own.items():
@@ -438,7 +438,7 @@ def _extended(given: Any, beside: Path, within: tuple[Path, ...]) -> Suite:
     return _built(read_config(path), path.parent, (*within, path))
 
 
-def _put_over(extended: Suite, own: dict[str, Any], only: Any) -> Suite:
+def _put_over(extended: Suite, own: JsonTable, only: Any) -> Suite:
     """Return a suite with what another one, which extends it, says itself."""
     lists = {kind: own.get(kind) for kind in KINDS}
     if only is not None:
@@ -468,7 +468,7 @@ _MOST_NOTED = 40
 """Overrides that are told under a table, at most."""
 
 
-def suite_as_json(suite: Suite) -> dict[str, Any]:
+def suite_as_json(suite: Suite) -> JsonTable:
     """Return what would run: for each dataset, split and strategy all settings and their origins.
 
     Seeds share their settings but for the seed itself.
@@ -646,7 +646,7 @@ def with_own_data(
     return replace(narrowed(named, datasets=[OWN], splits=splits), run=run)
 
 
-def _named(flags: dict[str, Any], setting: str) -> str | None:
+def _named(flags: JsonTable, setting: str) -> str | None:
     """Return the one name that flags have for a setting, and take it out of them."""
     table = flags.get(setting)
     if isinstance(table, Mapping) and set(table) == {"name"}:

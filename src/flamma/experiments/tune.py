@@ -28,7 +28,7 @@ from flamma.experiments.user_objects import (
     tables_of,
 )
 from flamma.extras import require
-from flamma.io import quoted, write_atomically
+from flamma.io import JsonTable, quoted, write_atomically
 from flamma.records import RoundRecord
 from flamma.types import ScoreKind
 
@@ -51,7 +51,7 @@ _MOST_POINTS_CHECKED = 1000
 
 Goal = Literal["fair", "mean", "accuracy"]
 """``accuracy`` is what ``mean`` was called when nothing else was scored."""
-_OnTrial = Callable[[int, dict[str, Any], float | None], None]
+_OnTrial = Callable[[int, JsonTable, float | None], None]
 """Called with a finished trial's number, its options and its score; None if it was given up."""
 
 
@@ -64,15 +64,15 @@ class Tuned(PresentedResult):
     """
 
     config: Config
-    options: dict[str, Any]
+    options: JsonTable
     score: float
-    trials: list[dict[str, Any]]
+    trials: list[JsonTable]
     scored_by: str = ""
     path: Path | None = field(default=None, compare=False)
     scratch: ScratchFolder | None = field(default=None, compare=False)
 
     @property
-    def history(self) -> list[dict[str, Any]]:
+    def history(self) -> list[JsonTable]:
         """All trials, in order."""
         return self.trials
 
@@ -96,7 +96,7 @@ class Tuned(PresentedResult):
         ]
         return [("", [*self.options, "score"], lines)]
 
-    def _records(self) -> list[dict[str, Any]]:
+    def _records(self) -> list[JsonTable]:
         return [
             {"trial": t["number"], **t["options"], "score": t["score"], "given_up": t["given_up"]}
             for t in self.trials
@@ -173,7 +173,7 @@ def tune_config(
 
 
 def _tuned(study: Study, config: Config, grid: Any, folder: Path) -> Tuned:
-    trials: list[dict[str, Any]] = [
+    trials: list[JsonTable] = [
         {
             "number": trial.number,
             "options": _options(trial, grid),
@@ -259,7 +259,7 @@ def _study(
     return study
 
 
-def _suggested(trial: Trial, grid: Any, config: Config) -> dict[str, Any]:
+def _suggested(trial: Trial, grid: Any, config: Config) -> JsonTable:
     if grid:
         places = {name: range(len(values)) for name, values in grid.items()}
         return {
@@ -271,7 +271,7 @@ def _suggested(trial: Trial, grid: Any, config: Config) -> dict[str, Any]:
     }
 
 
-def _options(trial: FrozenTrial, grid: Any) -> dict[str, Any]:
+def _options(trial: FrozenTrial, grid: Any) -> JsonTable:
     if grid:
         return {name: grid[name][place] for name, place in trial.params.items()}
     return dict(trial.params)
@@ -287,7 +287,7 @@ def _names(grid: Any, config: Config) -> list[str]:
     return list(SPACE)
 
 
-def _points(grid: Mapping[str, Sequence[Any]] | None, config: Config) -> Iterator[dict[str, Any]]:
+def _points(grid: Mapping[str, Sequence[Any]] | None, config: Config) -> Iterator[JsonTable]:
     """Yield options that are tried: all points of a grid, up to the most that are checked."""
     if not grid:
         yield {name: SPACE[name][0] for name in _names(grid, config)}
@@ -388,7 +388,7 @@ def tune(
         path, scratch = output_directory(out, "search")
         with ProgressBar(wants_bar(progress), _points_of(points, trials), "trials") as bar:
 
-            def told(number: int, options: dict[str, Any], score: float | None) -> None:
+            def told(number: int, options: JsonTable, score: float | None) -> None:
                 bar.update(number + 1, "" if score is None else f"score {score_text(score)}")
                 if on_trial is not None:
                     on_trial(number, options, score)

@@ -31,7 +31,7 @@ from flamma.experiments.config import (
 )
 from flamma.experiments.folder import ABOUT, DATA_SHA256, RunFolder
 from flamma.experiments.settings import SETTINGS, key_of, keyword_of
-from flamma.io import nearest, quoted
+from flamma.io import JsonTable, nearest, quoted
 from flamma.models.zoo import LENET_SMALLEST_SIDE
 from flamma.registry import options_of
 from flamma.strategies import STRATEGIES
@@ -79,7 +79,7 @@ def given_model(model: Any = None, start: Any = None, freeze: Any = None) -> _Gi
     FlammaError
         If one of them cannot be used.
     """
-    settings: dict[str, Any] = {}
+    settings: JsonTable = {}
     make: Callable[..., Any] | None = None
     weights: StartWeights | None = None
     if isinstance(model, str):
@@ -148,7 +148,7 @@ def gathered_by(data: Any, table: Mapping[str, Any], group: Any = None) -> Any:
 
 def completed(
     tables: Mapping[str, Any], own: GatheredSamples | FederatedData, model: bool = False
-) -> dict[str, Any]:
+) -> JsonTable:
     """Return the tables of a configuration with what the data decide where nothing is asked for.
 
     Natural clients are the clients, at most all of them are selected in a round, no samples are
@@ -160,7 +160,7 @@ def completed(
         raise ConfigError(
             f"there are data of your own and the dataset {quoted(data['dataset'])}: leave one out."
         )
-    given: dict[str, Any] = {"dataset": OWN}
+    given: JsonTable = {"dataset": OWN}
     if "file" in data:
         given["file"] = os.path.abspath(data["file"])  # so that a run can be resumed from anywhere
     if isinstance(own, FederatedData):
@@ -183,7 +183,7 @@ def completed(
     return chosen
 
 
-def asked_for(config: Config) -> dict[str, Any]:
+def asked_for(config: Config) -> JsonTable:
     """Return the tables of a configuration without what own data decide, where it is at defaults.
 
     A configuration that is complete does not tell what was asked for from what was filled in.
@@ -285,7 +285,7 @@ def _real_valued(data: FederatedData) -> FederatedData:
     return replace(data, about=replace(data.about, encoding=encoding), **as_reals)
 
 
-def _table(tables: Mapping[str, Any]) -> dict[str, Any]:
+def _table(tables: Mapping[str, Any]) -> JsonTable:
     data = tables.get("data", {})
     return dict(data) if isinstance(data, Mapping) else {}
 
@@ -420,7 +420,7 @@ def gathered_for(tables: Mapping[str, Any], data: Any = None, group: Any = None)
     return gathered_by(source, named, group)
 
 
-def tables_of(config: ConfigSource, has_data: bool = False) -> dict[str, Any]:
+def tables_of(config: ConfigSource, has_data: bool = False) -> JsonTable:
     """Return the tables of a configuration; with own data, without what these decide."""
     if isinstance(config, Config):
         return asked_for(config) if has_data else config.as_tables()
@@ -512,7 +512,7 @@ class Asked:
         Arguments of this function alone by name, None where they were not given.
     """
 
-    settings: dict[str, Any]
+    settings: JsonTable
     objects: UserObjects
     data: Any
     group: Any
@@ -626,12 +626,12 @@ def names_given(argument: str, value: Any, numbers: bool = False) -> list[Any] |
     raise ConfigError(f"{argument}= must be a list of {kinds}, or one text, not {quoted(value)}.")
 
 
-def user_objects(given: Mapping[str, Any]) -> tuple[UserObjects, dict[str, Any]]:
+def user_objects(given: Mapping[str, Any]) -> tuple[UserObjects, JsonTable]:
     """Return what the user brings besides data, and the settings that name it."""
     model, loss, metric, augment = (given[n] for n in ("model", "loss", "metric", "augment"))
     table = {"model": dict(model)} if isinstance(model, Mapping) else {}
     named = given_model(None if table else model, given["start"], given["freeze"])
-    settings: dict[str, Any] = {}
+    settings: JsonTable = {}
     if loss is not None:
         settings["training.loss"] = OWN
     if metric is not None:
