@@ -25,6 +25,9 @@ from flamma.errors import ConfigError, InputFileError
 JsonTable = dict[str, Any]
 """An object of JSON, or a table of TOML: texts, numbers, lists and tables by name."""
 
+TableView = Mapping[str, Any]
+"""Such a table where it is only read."""
+
 Stamp = tuple[tuple[int, int, int], ...]
 """Which files were there, and in what state."""
 

@@ -8,13 +8,13 @@ import io
 import os
 import tarfile
 import tempfile
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from pathlib import Path, PurePosixPath
-from typing import IO, Any
+from typing import IO
 
 from flamma.errors import DeployError
 from flamma.experiments.folder import signed, verified
-from flamma.io import TEMPORARY_SUFFIX, JsonTable, sync_folder
+from flamma.io import TEMPORARY_SUFFIX, JsonTable, TableView, sync_folder
 
 _CONTENTS = "backup.json"
 """The last entry of an archive, with what is in it and the checksums."""
@@ -41,7 +41,7 @@ class ArchiveWriter:
             self._archive.addfile(entry, bounded)
         self.files[name] = {"bytes": size, "sha256": bounded.digest.hexdigest()}
 
-    def finish(self, about: Mapping[str, Any]) -> None:
+    def finish(self, about: TableView) -> None:
         """Add the contents, with more about the archive."""
         table = {"version": _ARCHIVE_VERSION, **about, "files": self.files}
         content = signed(table).encode()

@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 import ipaddress
-from collections.abc import Mapping
 from dataclasses import MISSING, dataclass, field, fields
 from pathlib import Path
-from typing import Any, Literal
+from typing import Literal
 
 from flamma.errors import DeployError
-from flamma.io import SITE_NAME, read_toml, unknown
+from flamma.io import SITE_NAME, TableView, read_toml, unknown
 from flamma.registry import convert, from_table
 
 HOST, SITE = "host.toml", "site.toml"
@@ -94,11 +93,11 @@ class ServerHost(Host):
     control_port: int
     sites: tuple[str, ...]
     metrics_port: int = 0
-    data: Mapping[str, Any] = field(default_factory=dict)
+    data: TableView = field(default_factory=dict)
     class_names: tuple[str, ...] = ()
     columns: str = ""
-    samples: Mapping[str, Any] = field(default_factory=dict)
-    validation: Mapping[str, Any] = field(default_factory=dict)
+    samples: TableView = field(default_factory=dict)
+    validation: TableView = field(default_factory=dict)
     answer_bytes: int = 0
 
     def __post_init__(self) -> None:

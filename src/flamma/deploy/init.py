@@ -4,15 +4,15 @@ from __future__ import annotations
 
 import os
 import socket
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
 
 from flamma.deploy import keys, templates
 from flamma.deploy.containers import container_files
 from flamma.deploy.hosts import HOST, SITE, ServerHost, SiteHost, is_loopback
 from flamma.deploy.wheel import Wheel, installed_wheel, read_wheel
 from flamma.errors import DeployError
+from flamma.io import TableView
 from flamma.registry import to_toml
 
 _DEFAULT_PORT, _DEFAULT_CONTROL_PORT = 8443, 8444
@@ -25,7 +25,7 @@ _COLUMNS_FILE = "columns.toml"
 def init(
     folder: Path,
     names: Sequence[str],
-    data: Mapping[str, Any],
+    data: TableView,
     hosts: Sequence[str] = (),
     port: int | None = None,
     control_port: int | None = None,

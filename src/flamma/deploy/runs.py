@@ -6,7 +6,7 @@ import contextlib
 import json
 import os
 import subprocess
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -21,7 +21,7 @@ from flamma.experiments.config import Config, make_config, read_config, with_set
 from flamma.experiments.engine import NetworkEngine
 from flamma.experiments.folder import CONFIG, LOCK, RunFolder
 from flamma.experiments.result import DEPLOYMENT
-from flamma.io import JsonTable, write_atomically
+from flamma.io import JsonTable, TableView, write_atomically
 
 _FLWR_TIMEOUT_SECONDS = 180.0
 """Seconds that a ``flwr`` command may take."""
@@ -58,9 +58,7 @@ app = {part}_app.app  # Flower looks for this very assignment
 """
 
 
-def deployed_config(
-    server: ServerHost, config_file: Path | None, settings: Mapping[str, Any]
-) -> Config:
+def deployed_config(server: ServerHost, config_file: Path | None, settings: TableView) -> Config:
     """Return the configuration of a run on a federation.
 
     The sites have the data already, so the ``[data]`` table is that of the deployment; a run on one

@@ -46,7 +46,7 @@ from flamma.experiments.user_objects import (
     gathered_for,
     names_given,
 )
-from flamma.io import JsonTable, check_folder_name, quoted, unknown
+from flamma.io import JsonTable, TableView, check_folder_name, quoted, unknown
 from flamma.registry import parse_value
 from flamma.tasks import refuse_losses
 from flamma.types import Floats, Terms
@@ -79,7 +79,7 @@ class Deviation:
 
     name: str
     behaviour: str
-    options: Mapping[str, Any] = field(default_factory=dict)
+    options: TableView = field(default_factory=dict)
     partners: int = 0
 
     @property
@@ -239,7 +239,7 @@ def choose_subjects(given: Sequence[str | int] | None, costs: Floats) -> dict[st
 
 _DEFAULT_SEEDS = 3
 
-DEFAULT_AUDIT: Mapping[str, Any] = {
+DEFAULT_AUDIT: TableView = {
     "rounds": 30,
     "per_round": 3,
     "data": {"dataset": "digits", "split": "shards", "clients": 10},
@@ -299,8 +299,8 @@ class AuditSource:
 
 
 def read_source(
-    given: str | Path | Suite | Config | Mapping[str, Any] | None,
-    settings: Mapping[str, Any] | None = None,
+    given: str | Path | Suite | Config | TableView | None,
+    settings: TableView | None = None,
     seeds: int | None = None,
     strategies: Sequence[str] | None = None,
     data: Any = None,
@@ -419,9 +419,7 @@ def _with_data(path: Path, data: Any, group: Any, own: UserObjects) -> UserObjec
     return replace(own, data=gathered_for(tables, data, group), known={})
 
 
-def _of_run(
-    path: Path, changes: Mapping[str, Any], seeds: int | None, own: UserObjects
-) -> AuditSource:
+def _of_run(path: Path, changes: TableView, seeds: int | None, own: UserObjects) -> AuditSource:
     if not (path / CONFIG).exists():
         raise RunError(f"{path} holds no run to audit: there is no {CONFIG} in it.")
     run = Run.load(path)
@@ -591,7 +589,7 @@ def _honest_folder(cell: Cell) -> Path:
 
 
 def audit(
-    source: AuditSource | Run | str | Path | Suite | Config | Mapping[str, Any] | None = None,
+    source: AuditSource | Run | str | Path | Suite | Config | TableView | None = None,
     *,
     deviations: Iterable[str] | str | None = None,
     clients: Sequence[str | int] | str | None = None,
@@ -668,7 +666,7 @@ def audit(
 
 
 def _source(
-    source: AuditSource | Run | str | Path | Suite | Config | Mapping[str, Any] | None,
+    source: AuditSource | Run | str | Path | Suite | Config | TableView | None,
     asked: Asked,
     seeds: int | None,
     strategies: Sequence[str] | None,

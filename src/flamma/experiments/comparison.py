@@ -56,7 +56,7 @@ from flamma.experiments.suite import (
     suite_names,
 )
 from flamma.experiments.user_objects import NO_OBJECTS, Asked, UserObjects, names_given
-from flamma.io import JsonTable, parse_toml, read_text, write_atomically
+from flamma.io import JsonTable, TableView, parse_toml, read_text, write_atomically
 from flamma.metrics import (
     LAST_ROUNDS,
     METRICS,
@@ -788,7 +788,7 @@ def _as_csv(comparison: Comparison) -> str:
 
 
 def compare(
-    suite: Suite | Mapping[str, Any] | str | Path | None = None,
+    suite: Suite | TableView | str | Path | None = None,
     *,
     strategies: Sequence[str] | str | None = None,
     datasets: Sequence[str] | str | None = None,
@@ -942,7 +942,7 @@ def parse_table(text: str) -> Comparison:
         raise ValueError("it is not a table of a comparison") from error
 
 
-def _published_row(table: Mapping[str, Any]) -> Row:
+def _published_row(table: TableView) -> Row:
     """Return a row of a table, checked; metrics that are not installed are left out."""
     seeds = tuple(int(seed) for seed in table["seeds"])
     known = set(METRICS)

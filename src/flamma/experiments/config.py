@@ -24,7 +24,7 @@ from flamma.experiments.engine import ENGINES, Engine
 from flamma.experiments.ledger import LedgerConfig
 from flamma.experiments.private import check_private
 from flamma.extras import require
-from flamma.io import JsonTable, check_folder_name, nearest, quoted, read_toml, unknown
+from flamma.io import JsonTable, TableView, check_folder_name, nearest, quoted, read_toml, unknown
 from flamma.models import MODELS
 from flamma.privacy import PrivacyConfig, require_accountant
 from flamma.registry import CheckedOptions, Choice, at_least, from_table, options_of, to_toml
@@ -226,7 +226,7 @@ def title_of(path: Path) -> str:
     return re.sub(r"[^\w.-]+", "-", path.stem)[:_MOST_TITLE].strip("-. ") or "own"
 
 
-def with_current_keys(tables: Mapping[str, Any]) -> Mapping[str, Any]:
+def with_current_keys(tables: TableView) -> TableView:
     """Return tables in which ``training.optimizer`` is called ``training.optimiser``.
 
     Raises
@@ -412,7 +412,7 @@ class Config:
     def __post_init__(self) -> None:
         check_config(self)
 
-    def with_settings(self, settings: Mapping[str, Any]) -> Config:
+    def with_settings(self, settings: TableView) -> Config:
         """Return the configuration with dotted settings, such as ``engine.processes``, put in."""
         return make_config(with_settings(self.as_tables(), settings))
 
@@ -458,7 +458,7 @@ class Config:
 class UnregisteredStrategy(Averaging[Any]):
     """The strategy of a run whose code is not there any more: its name and its table, no more."""
 
-    table: Mapping[str, Any] = field(default_factory=dict)
+    table: TableView = field(default_factory=dict)
 
     @classmethod
     def of(cls, plan: Plan, table: Any) -> UnregisteredStrategy:
@@ -489,7 +489,7 @@ class UnregisteredStrategy(Averaging[Any]):
         self.check("this")
 
 
-def make_config(tables: Mapping[str, Any], needs_strategy: bool = True) -> Config:
+def make_config(tables: TableView, needs_strategy: bool = True) -> Config:
     """Return the configuration that nested tables describe, the rest at its defaults.
 
     Without ``needs_strategy`` an :class:`UnregisteredStrategy` stands for one that is not there,
@@ -558,7 +558,7 @@ def read_config(path: Path, regular: bool = False) -> JsonTable:
     return read_toml(path, regular)
 
 
-def with_settings(tables: Mapping[str, Any], settings: Mapping[str, Any]) -> JsonTable:
+def with_settings(tables: TableView, settings: TableView) -> JsonTable:
     """Return tables with dotted settings, such as ``strategy.mu``, put in.
 
     Examples
@@ -580,7 +580,7 @@ def with_settings(tables: Mapping[str, Any], settings: Mapping[str, Any]) -> Jso
     return merged
 
 
-def with_dataset_defaults(tables: Mapping[str, Any]) -> JsonTable:
+def with_dataset_defaults(tables: TableView) -> JsonTable:
     """Return tables with the settings that fit their dataset, where nothing else is asked for.
 
     Options of a model are put in for that model only. Complete tables, as runs keep them, stay as
@@ -660,7 +660,7 @@ def _without_younger(table: Any) -> JsonTable:
     return {k: v for k, v in values.items() if k not in _YOUNGER_KEYS or v != default[k]}
 
 
-def _strategy_options(strategy: Strategy[Any]) -> Mapping[str, Any]:
+def _strategy_options(strategy: Strategy[Any]) -> TableView:
     if isinstance(strategy, UnregisteredStrategy):
         return strategy.table
     return _options(strategy, "plan")
@@ -695,7 +695,7 @@ class Layer:
     """Dotted settings from one place; ``part`` is what an override is for."""
 
     origin: str
-    settings: Mapping[str, Any]
+    settings: TableView
     part: str = ""
 
 
@@ -719,7 +719,7 @@ class TracedSetting:
         return told | ({"for": self.part} if self.part else {})
 
 
-def dotted_settings(tables: Mapping[str, Any], prefix: str = "") -> JsonTable:
+def dotted_settings(tables: TableView, prefix: str = "") -> JsonTable:
     """Return nested tables as dotted settings.
 
     Examples
@@ -736,7 +736,7 @@ def dotted_settings(tables: Mapping[str, Any], prefix: str = "") -> JsonTable:
     return flat
 
 
-def spelled_out(tables: Mapping[str, Any]) -> JsonTable:
+def spelled_out(tables: TableView) -> JsonTable:
     """Return tables in which what is named by a text alone has a table with that name.
 
     Examples
@@ -750,7 +750,7 @@ def spelled_out(tables: Mapping[str, Any]) -> JsonTable:
     }
 
 
-def under_flags(layer: Layer, flags: Mapping[str, Any]) -> Layer:
+def under_flags(layer: Layer, flags: TableView) -> Layer:
     """Return a layer without what flags replace as a whole: the options of what they name anew.
 
     A flag that names another model leaves nothing of the options that an override has for its own.
@@ -766,7 +766,7 @@ def under_flags(layer: Layer, flags: Mapping[str, Any]) -> Layer:
     return Layer(layer.origin, kept, layer.part)
 
 
-def merged(run: Mapping[str, Any], layers: Sequence[Layer]) -> JsonTable:
+def merged(run: TableView, layers: Sequence[Layer]) -> JsonTable:
     """Return the tables that all runs share with the layers put over them in order."""
     tables = spelled_out(run)
     for layer in layers:

@@ -23,7 +23,7 @@ from flamma.experiments.loop import read_population
 from flamma.experiments.result import PresentedResult, ScratchFolder
 from flamma.experiments.run import Run
 from flamma.game.model import LARGEST_COST, SMALLEST_COST
-from flamma.io import JsonTable, read_text, write_atomically
+from flamma.io import JsonTable, TableView, read_text, write_atomically
 from flamma.metrics import LAST_ROUNDS
 from flamma.metrics.functions import lowest, mean, variance
 from flamma.records import RoundRecord
@@ -385,7 +385,7 @@ class Finding:
     flagged: int
     flag: str
     fines: float
-    options: Mapping[str, Any]
+    options: TableView
     folder: str
 
     @property
@@ -580,7 +580,7 @@ class Audit(PresentedResult):
         }
 
     @classmethod
-    def from_json(cls, table: Mapping[str, Any]) -> Self:
+    def from_json(cls, table: TableView) -> Self:
         """Return the audit that a table describes."""
         cases = tuple(
             AuditedCase(
@@ -615,7 +615,7 @@ def _spread_text(values: Sequence[float]) -> str:
     return f" (over {len(values)} seeds {mean_share(values)})" if len(values) > 1 else ""
 
 
-def _own(kind: Any, table: Mapping[str, Any]) -> JsonTable:
+def _own(kind: Any, table: TableView) -> JsonTable:
     return {f.name: table[f.name] for f in fields(kind)}
 
 

@@ -39,7 +39,15 @@ from flamma.experiments.config import (
     with_settings,
 )
 from flamma.experiments.user_objects import NO_OBJECTS, UserObjects, gathered_for
-from flamma.io import JsonTable, check_folder_name, parse_toml, quoted, read_text, unknown
+from flamma.io import (
+    JsonTable,
+    TableView,
+    check_folder_name,
+    parse_toml,
+    quoted,
+    read_text,
+    unknown,
+)
 from flamma.registry import convert, from_table, to_toml, toml_value
 from flamma.strategies import FAMILIES, STRATEGIES, family_of, strategies_named, unknown_strategy
 
@@ -50,18 +58,18 @@ if TYPE_CHECKING:
 
 # Parts of a suite: its settings, and what its overrides may be for.
 
-Settings = Mapping[str, Any]
+Settings = TableView
 """What differs in each setting, by its name."""
 
 
-def _check_tables(given: Mapping[str, Any], what: str) -> None:
+def _check_tables(given: TableView, what: str) -> None:
     """Refuse what must be tables and is not."""
     for name, table in given.items():
         if not isinstance(table, Mapping):
             raise ConfigError(f"suite.{what}.{name} must be a table, not {quoted(table)}.")
 
 
-def data_of(run: Mapping[str, Any], setting: Mapping[str, Any]) -> tuple[str, str]:
+def data_of(run: TableView, setting: TableView) -> tuple[str, str]:
     """Return the dataset and the split of a setting.
 
     Examples
@@ -75,13 +83,13 @@ def data_of(run: Mapping[str, Any], setting: Mapping[str, Any]) -> tuple[str, st
     return str(data.get("dataset", DataConfig.dataset)), str(split)
 
 
-def _setting_places(run: Mapping[str, Any], settings: Settings) -> tuple[tuple[str, str], ...]:
+def _setting_places(run: TableView, settings: Settings) -> tuple[tuple[str, str], ...]:
     """Return the settings, each with the name of its split."""
     return tuple((name, data_of(run, table)[1]) for name, table in settings.items())
 
 
 def chosen_settings(
-    run: Mapping[str, Any],
+    run: TableView,
     settings: Settings,
     names: Sequence[str] | None,
     splits: Sequence[str] | None,
@@ -126,7 +134,7 @@ def _names_in(
     return [*datasets, *splits, *strategies, *special]
 
 
-def variants(overrides: Mapping[str, Any]) -> dict[str, str]:
+def variants(overrides: TableView) -> dict[str, str]:
     """Return the labels that overrides make variants, each with the strategy behind it.
 
     Examples
@@ -243,10 +251,10 @@ class Suite:
     splits: tuple[str, ...] = ("iid", "shards")
     pairs: tuple[tuple[str, str], ...] = ()
     strategies: tuple[str, ...] = ("fedavg", "flamma")
-    run: Mapping[str, Any] = field(default_factory=dict)
-    overrides: Mapping[str, Any] = field(default_factory=dict)
-    flags: Mapping[str, Any] = field(default_factory=dict)
-    settings: Mapping[str, Any] = field(default_factory=dict)
+    run: TableView = field(default_factory=dict)
+    overrides: TableView = field(default_factory=dict)
+    flags: TableView = field(default_factory=dict)
+    settings: TableView = field(default_factory=dict)
     first_seed: int = 0
 
     def __post_init__(self) -> None:
@@ -350,7 +358,7 @@ class Suite:
         return make_config(with_settings(tables, chosen))
 
 
-def read_suite(source: str | Path | Mapping[str, Any] | None = None) -> Suite:
+def read_suite(source: str | Path | TableView | None = None) -> Suite:
     """Return a suite: one of ours by name, from a TOML file, or from tables.
 
     A suite that ``extends`` another (one of ours, or a file beside it) has all of that but for what
@@ -377,7 +385,7 @@ def read_suite(source: str | Path | Mapping[str, Any] | None = None) -> Suite:
 def narrowed(
     suite: Suite,
     seeds: int | None = None,
-    settings: Mapping[str, Any] | None = None,
+    settings: TableView | None = None,
     first_seed: int | None = None,
     **lists: Sequence[str] | None,
 ) -> Suite:
@@ -405,7 +413,7 @@ def narrowed(
     )
 
 
-def _built(tables: Mapping[str, Any], beside: Path, within: tuple[Path, ...] = ()) -> Suite:
+def _built(tables: TableView, beside: Path, within: tuple[Path, ...] = ()) -> Suite:
     """Return the suite of tables, put over the one it extends if it names one."""
     named = tables.get("settings")
     only = None if named is None or isinstance(named, Mapping) else named
@@ -451,7 +459,7 @@ def _put_over(extended: Suite, own: JsonTable, only: Any) -> Suite:
     return replace(base, **own, run=run, overrides=overrides)
 
 
-def _of_settings(suite: Suite, settings: Mapping[str, Any]) -> Suite:
+def _of_settings(suite: Suite, settings: TableView) -> Suite:
     """Return a suite with these settings, and of its overrides those of what is still in it."""
     names, splits = zip(*_setting_places(suite.run, settings), strict=True)
     known = _names_in(names, splits, suite.strategies)
@@ -562,9 +570,9 @@ LISTED = {"strategies": "strategy", "datasets": "data.dataset", "splits": "data.
 
 
 def asked_suite(
-    source: Suite | Mapping[str, Any] | str | Path | None,
+    source: Suite | TableView | str | Path | None,
     seeds: int | None = None,
-    flags: Mapping[str, Any] | None = None,
+    flags: TableView | None = None,
     lists: Mapping[str, Sequence[str] | None] | None = None,
     data: Any = None,
     group: Any = None,

@@ -31,7 +31,7 @@ from flamma.experiments.config import (
 )
 from flamma.experiments.folder import ABOUT, DATA_SHA256, RunFolder
 from flamma.experiments.settings import SETTINGS, key_of, keyword_of
-from flamma.io import JsonTable, nearest, quoted
+from flamma.io import JsonTable, TableView, nearest, quoted
 from flamma.models.zoo import LENET_SMALLEST_SIDE
 from flamma.registry import options_of
 from flamma.strategies import STRATEGIES
@@ -57,7 +57,7 @@ class _GivenModel:
         Weights that are in no file, such as those of a module that was given.
     """
 
-    settings: Mapping[str, Any] = field(default_factory=dict)
+    settings: TableView = field(default_factory=dict)
     make: Callable[..., Any] | None = None
     start: StartWeights | None = None
 
@@ -129,7 +129,7 @@ OF_PICTURES = ("lenet5", "resnet18")
 """Models that take pictures only."""
 
 
-def gathered_by(data: Any, table: Mapping[str, Any], group: Any = None) -> Any:
+def gathered_by(data: Any, table: TableView, group: Any = None) -> Any:
     """Return data of one's own as the table ``data`` of a configuration says; a federation as is.
 
     ``group`` is an array with the client of each sample, in place of a column.
@@ -147,7 +147,7 @@ def gathered_by(data: Any, table: Mapping[str, Any], group: Any = None) -> Any:
 
 
 def completed(
-    tables: Mapping[str, Any], own: GatheredSamples | FederatedData, model: bool = False
+    tables: TableView, own: GatheredSamples | FederatedData, model: bool = False
 ) -> JsonTable:
     """Return the tables of a configuration with what the data decide where nothing is asked for.
 
@@ -269,7 +269,7 @@ def needs_server_samples(strategy: str) -> bool:
     return strategy in STRATEGIES and STRATEGIES[strategy].needs.validation
 
 
-def file_of(tables: Mapping[str, Any]) -> Path | None:
+def file_of(tables: TableView) -> Path | None:
     """Return the file of data that tables name, None if they name none."""
     named = _table(tables).get("file")
     return Path(named) if isinstance(named, str) else None
@@ -285,14 +285,14 @@ def _real_valued(data: FederatedData) -> FederatedData:
     return replace(data, about=replace(data.about, encoding=encoding), **as_reals)
 
 
-def _table(tables: Mapping[str, Any]) -> JsonTable:
+def _table(tables: TableView) -> JsonTable:
     data = tables.get("data", {})
     return dict(data) if isinstance(data, Mapping) else {}
 
 
 # What users bring from Python: data and a model, on their way to one run or to many.
 
-ConfigSource = Config | Mapping[str, Any] | str | Path | None
+ConfigSource = Config | TableView | str | Path | None
 """What a run is configured by: a configuration, tables, the path of a file, or nothing."""
 
 
@@ -386,7 +386,7 @@ def content_sha256(data: FederatedData) -> str:
 
 def configured(
     config: ConfigSource,
-    settings: Mapping[str, Any],
+    settings: TableView,
     data: Any = None,
     group: Any = None,
     own: UserObjects = NO_OBJECTS,
@@ -409,7 +409,7 @@ def configured(
     return chosen, replace(own, data=gathered, known={})
 
 
-def gathered_for(tables: Mapping[str, Any], data: Any = None, group: Any = None) -> Any:
+def gathered_for(tables: TableView, data: Any = None, group: Any = None) -> Any:
     """Return the user's own data, given or in the file that tables name, or None."""
     named = tables.get("data", {})
     source = data if data is not None else named.get("file") if isinstance(named, Mapping) else None
@@ -516,10 +516,10 @@ class Asked:
     objects: UserObjects
     data: Any
     group: Any
-    further: Mapping[str, Any]
+    further: TableView
 
     @classmethod
-    def of(cls, given: Mapping[str, Any], *further: str, taken: tuple[str, ...] = ()) -> Asked:
+    def of(cls, given: TableView, *further: str, taken: tuple[str, ...] = ()) -> Asked:
         """Return what a function was called with, given its local variables.
 
         Parameters
@@ -626,7 +626,7 @@ def names_given(argument: str, value: Any, numbers: bool = False) -> list[Any] |
     raise ConfigError(f"{argument}= must be a list of {kinds}, or one text, not {quoted(value)}.")
 
 
-def user_objects(given: Mapping[str, Any]) -> tuple[UserObjects, JsonTable]:
+def user_objects(given: TableView) -> tuple[UserObjects, JsonTable]:
     """Return what the user brings besides data, and the settings that name it."""
     model, loss, metric, augment = (given[n] for n in ("model", "loss", "metric", "augment"))
     table = {"model": dict(model)} if isinstance(model, Mapping) else {}
