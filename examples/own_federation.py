@@ -62,10 +62,9 @@ def small_network(shape: tuple[int, ...], classes: int) -> nn.Module:
 def main(out: Path) -> None:
     """Run three strategies on the same sites and print one line for each."""
     STRATEGIES.add("tilted", Tilted)
-    sites = range(8)
     data = from_arrays(
-        clients=[site(k, 60 + 10 * k) for k in sites],
-        held_out=[site(k, 40) for k in sites],
+        clients=[site(k, 60 + 10 * k) for k in range(8)],
+        held_out=[site(k, 40) for k in range(8)],
     )
     for name in ("fedavg", "tilted", "flamma"):
         config = {"rounds": 15, "per_round": 3, "strategy": {"name": name}}
