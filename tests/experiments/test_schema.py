@@ -36,7 +36,7 @@ def test_every_suite_of_the_repository_is_valid(suite):
 @pytest.mark.parametrize("strategy", list(STRATEGIES))
 def test_complete_configurations_are_valid(runs, strategy):
     tables = {"strategy": strategy, "training": {"optimiser": "adam", "schedule": "step"}}
-    if not STRATEGIES[strategy].needs_sgd:
+    if not STRATEGIES[strategy].needs.sgd:
         runs.validate(tomllib.loads(make_config(tables).as_toml()))
     runs.validate(tomllib.loads(make_config({"strategy": strategy}).as_toml()))
 

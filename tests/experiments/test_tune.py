@@ -125,6 +125,6 @@ def test_the_command_searches_what_the_strategy_has(tmp_path, capsys):
 
 
 def test_every_point_of_a_grid_is_checked_before_the_first_trial(tmp_path):
-    with pytest.raises(FlammaError, match=r"decay_start must lie in \(0, 1\], not 7"):
+    with pytest.raises(FlammaError, match=r"decay_start=? must lie in \(0, 1\], not 7"):
         tune(grid={"strategy__decay_start": [0.1, 7.0]}, rounds=1, out=tmp_path / "out")
     assert not (tmp_path / "out").exists()

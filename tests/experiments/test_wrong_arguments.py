@@ -227,7 +227,7 @@ MISTAKES = {
     "strategy": ({"strategy.name": "fedavgg"}, "unknown strategy 'fedavgg': did you mean fedavg"),
     "strategy's option": (
         {"strategy.name": "flamma", "strategy.decay_start": 7.0},
-        "decay_start must lie in",
+        "decay_start=? must lie in",
     ),
     "setting": ({"training.learning_rate": -1.0}, "learning.rate=? must be above 0"),
     "numbers": ({"per_round": 12}, "there are only 4 clients"),
