@@ -8,7 +8,13 @@ import pytest
 from flamma.aggregators import AGGREGATORS
 from flamma.errors import StrategyError
 from flamma.strategies import rows
-from flamma.strategies.memory import OLDEST_SHARE, Mifa, has_not_faded, negligible_share, oldest_age
+from flamma.strategies.memory import (
+    OLDEST_SHARE,
+    Mifa,
+    is_significant,
+    negligible_share,
+    oldest_age,
+)
 from flamma.strategies.rows import Rows
 from flamma.types import Plan, Population, Update
 
@@ -105,13 +111,13 @@ def test_what_is_left_out_weighs_together_less_than_rounding_may_change(kept_as)
         # A hundred thousand heard from at once, long ago, and few since: a warm-up.
         ages = np.concatenate((np.repeat(np.arange(200), 10), np.full(100_000, 200)))
         faded = rng.random(ages.size) * fading ** ages.astype(np.float64)
-        lasting = has_not_faded(ages, faded, fading, kept)
+        lasting = is_significant(ages, faded, fading, kept)
         old = ages > oldest_age(fading, kept)
         assert faded[~lasting & ~old].sum() <= negligible_share(kept) * faded.sum()
         assert (faded[old] <= negligible_share(kept) * OLDEST_SHARE).all()
         assert not lasting[old].any()
         assert ages[lasting].max() < ages[~lasting].min() if (~lasting).any() else True
-    assert has_not_faded(ages, faded, 1.0, kept).all()
+    assert is_significant(ages, faded, 1.0, kept).all()
 
 
 def test_no_more_rows_are_kept_than_room_was_checked_for():

@@ -8,6 +8,7 @@ and the default is what its words suggest.
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 from typing import Annotated, ClassVar, Generic, Literal, TypeVar
 
@@ -171,11 +172,14 @@ class GameStrategy(Strategy[F], Generic[F]):
         """The fewest and the most local epochs of a client that takes part."""
         return (1, self.plan.epochs) if self.epoch_bounds == "planned" else self.epoch_bounds
 
-    def first_state(self, params: Params, population: Population) -> FlammaState:
-        """Return full contributions; a warm-up measures them before round 1."""
+    def first_state(self, make: Callable[..., F], params: Params, population: Population) -> F:
+        """Return full contributions, in the state that ``make`` makes of what the game knows.
+
+        A warm-up measures contributions before round 1.
+        """
         n = population.clients
         given = population.costs if self.server_costs == "given" else None
-        return FlammaState(
+        return make(
             params,
             -1 if self.warmup_iterations else 0,
             population.samples,
@@ -343,4 +347,4 @@ class Flamma(GameStrategy[FlammaState]):
 
     def init(self, params: Params, population: Population) -> FlammaState:
         """Start with full contributions."""
-        return self.first_state(params, population)
+        return self.first_state(FlammaState, params, population)

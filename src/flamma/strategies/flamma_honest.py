@@ -10,6 +10,7 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import Annotated, ClassVar, Literal
 
 import numpy as np
@@ -271,8 +272,8 @@ class FlammaHonest(PlusStrategy[_HonestState]):
     def init(self, params: Params, population: Population) -> _HonestState:
         """Start without having heard from any client, and without trust in any."""
         n = population.clients
-        return _HonestState(
-            **self.first_path(params, population),
+        make = partial(
+            _HonestState,
             pace=np.full(n, np.nan),
             inspections=np.zeros(n, dtype=np.int64),
             unchecked=np.zeros(n),
@@ -281,6 +282,7 @@ class FlammaHonest(PlusStrategy[_HonestState]):
             unverified=np.zeros(n, dtype=np.int64),
             withheld=np.zeros(n),
         )
+        return self.first_state(make, params, population)
 
     def offer(self, state: _HonestState, available: Ints, rng: np.random.Generator) -> Offer:
         """Select among those that are not suspended, and draw whose answers will be inspected."""

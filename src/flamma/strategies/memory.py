@@ -128,7 +128,7 @@ def recall(
     ages = round.number - heard[known]
     weighing = (state.samples.astype(np.float64) if weights is None else weights)[known]
     faded: Floats = weighing / total(weighing) * powers(fading, int(ages.max()))[ages]
-    lasting = has_not_faded(ages, faded, fading, state.kept)
+    lasting = is_significant(ages, faded, fading, state.kept)
     own = np.float32(persistence) * state.params
     kept = state.kept.updated(
         clients.tolist(), (model_of(update) - own for update in round.updates), known[~lasting]
@@ -170,7 +170,7 @@ def powers(base: float, most: int) -> Floats:
     return np.cumprod(np.array([1.0, *[base] * most]))
 
 
-def has_not_faded(ages: Ints, faded: Floats, fading: float, rows: Rows) -> NDArray[np.bool_]:
+def is_significant(ages: Ints, faded: Floats, fading: float, rows: Rows) -> NDArray[np.bool_]:
     """Return which rows count: the oldest are left out while all of them together do not show."""
     if fading == 1:
         return np.ones(ages.size, dtype=np.bool_)
@@ -238,7 +238,7 @@ _SMALLEST_SPREAD = 1e-6
 of it does not follow from the updates themselves, for the two slopes to be told apart."""
 
 
-def of_all(
+def predicted_mean_of_all(
     strategy: Strategy[Any],
     kept: Rows,
     clients: Ints,
@@ -253,29 +253,24 @@ def of_all(
     return _combined_rows(strategy, kept, clients, weights, still, reference)
 
 
-def of_these(
-    strategy: Strategy[Any],
-    kept: Rows,
-    reports: Sequence[Update],
-    shares: Floats,
-    mean: Params,
-    reference: Reference | None,
+def predicted_mean_of_selected(
+    strategy: Strategy[Any], kept: Rows, round: Round, shares: Floats, mean: Params
 ) -> Floats:
     """Return Σ p_k y_k of those who answered.
 
     Under another aggregator than the mean it is the difference that taking y_k off each model
     makes to their ``mean``: rows alone may be those of few clients, liars among them.
     """
-    clients, size = np.array([report.client for report in reports]), kept.file.size
+    clients, size = round.clients, kept.file.size
     known = kept.slots[clients] >= 0
     if not known.any():
         return np.zeros(size)
     if streams_rows(strategy):
         return kept.weighted_sum(clients[known], shares[known])
-    models = [model_of(report).astype(np.float64) for report in reports]
+    models = [model_of(update).astype(np.float64) for update in round.updates]
     for place, row in zip(np.flatnonzero(known), kept.each(clients[known]), strict=True):
         models[place][:size] -= row
-    without = aggregated(strategy.aggregator, models, shares, reference)
+    without = aggregated(strategy.aggregator, models, shares, round.reference)
     difference: Floats = mean[:size] - without[:size]
     return difference
 
@@ -349,15 +344,15 @@ def products(
     if len(known) < 2:
         return np.zeros(PRODUCTS)
     clients = np.array([report.client for report in known])
-    new = _apart([model_of(report)[:size] - received[:size] for report in known])
-    old = _apart(list(kept.each(clients)))
-    models = _apart([row - received[:size] for row in answered.each(places[clients])])
+    new = _centred([model_of(report)[:size] - received[:size] for report in known])
+    old = _centred(list(kept.each(clients)))
+    models = _centred([row - received[:size] for row in answered.each(places[clients])])
     pairs = [(old, old), (old, models), (models, models), (new, old), (new, models)]
     sums = [total([dot(x, y) for x, y in zip(*pair, strict=True)]) for pair in pairs]
     return np.array(sums)
 
 
-def _apart(vectors: list[Params]) -> list[Floats]:
+def _centred(vectors: list[Params]) -> list[Floats]:
     """Return vectors less their mean."""
     middle = weighted_sum(vectors, np.full(len(vectors), 1 / len(vectors)))
     return [vector - middle for vector in vectors]
@@ -412,7 +407,7 @@ class Mifa(Averaging[Remembering]):
             fading=self.memory,
             persistence=self.persistence,
         )
-        return replace(state, **recalled._asdict())
+        return replace(state, params=recalled.params, kept=recalled.kept, heard=recalled.heard)
 
 
 # FedVARP: those who were not asked stand in by their last update.
@@ -460,9 +455,9 @@ class FedVarp(Averaging[Remembering]):
         kept, known = state.kept, state.kept.known
         every = (state.samples / total(state.samples))[known]
         shares = shares_of_data(reports)
-        others = of_all(self, kept, known, every, round.reference)
-        stand_ins = others - of_these(self, kept, reports, shares, mean, round.reference)
-        update = change(state.params, mean, size) + stand_ins
+        others = predicted_mean_of_all(self, kept, known, every, round.reference)
+        predicted = others - predicted_mean_of_selected(self, kept, round, shares, mean)
+        update = change(state.params, mean, size) + predicted
         clients = [report.client for report in reports]
         received = state.params[:size]
         updates = (model_of(report)[:size] - received for report in reports)
