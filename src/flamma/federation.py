@@ -1,10 +1,16 @@
-"""The rounds of a run: the same loop for every strategy and every engine."""
+"""The rounds of a run: the same loop for every strategy and every engine.
+
+A round has four moves. The strategy makes an *offer*: which clients, on which terms. The clients
+answer the *broadcast* model with *updates*. The strategy *aggregates* these into its next state.
+The clients *evaluate* the new model. All else here is about who fails to answer, and what is
+written down: a strategy is a pure function of its state, so a run goes on from any saved one.
+"""
 
 from __future__ import annotations
 
 import math
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import Generic, Protocol
@@ -23,51 +29,232 @@ from flamma.strategies.asynchronous import AsyncState
 from flamma.strategies.base import Offer, S, ServerSide, Strategy
 from flamma.types import Broadcast, Floats, Ints, LocalWork, Params, Scores, Scoring, Terms, Update
 
-# Who answers an offer and when, by simulated faults and the virtual clock.
+# The round loop.
+
+
+class Clients(Protocol):
+    """Where the clients are, near or behind a network: they answer terms, and evaluate a model."""
+
+    def play(self, broadcast: Broadcast, terms: Sequence[Terms]) -> list[Update]:
+        """Let each client respond to its terms and train; return what comes back."""
+
+    def evaluate(self, broadcast: Broadcast) -> Scoring:
+        """Begin to score the model on every client's held-out data and on the test set."""
+
+    def validate(self, params: Params) -> tuple[float, float]:
+        """Score the model on the server's validation set: loss, and accuracy in percent."""
+
+    def train_server(self, params: Params, task: LocalWork) -> Params:
+        """Return the trainable weights after training on the server's validation set."""
+
+    @property
+    def inspect(self) -> Callable[[Params, Sequence[LocalWork]], list[Update]] | None:
+        """What does claimed work once more at the clients; None where they cannot be visited."""
 
 
 @dataclass(frozen=True, eq=False)
-class _Timing(Generic[S]):
-    """What faults and the clock make of the rounds of a strategy.
+class FinishedRound(Generic[S]):
+    """One finished round: the state to go on from, its record, and its evaluation if it is due."""
 
-    ``clock`` is None where there is no virtual time; an asynchronous strategy needs one.
+    state: S
+    record: RoundRecord
+    scoring: Scoring | None
+
+    def evaluated(self) -> tuple[RoundRecord, Scores | None]:
+        """Return the record with its evaluation, and the scores it was made from."""
+        if self.scoring is None:
+            return self.record, None
+        begun = time.perf_counter()
+        scores = self.scoring()
+        waited = time.perf_counter() - begun
+        cost = replace(
+            self.record.cost,
+            seconds_evaluate=self.record.cost.seconds_evaluate + waited,
+            seconds=self.record.cost.seconds + waited,
+        )
+        return replace(self.record, evaluation=evaluate(scores), cost=cost), scores
+
+
+@dataclass(frozen=True, eq=False)
+class Federation(Generic[S]):
+    """Everything a run needs besides its state.
+
+    ``truth`` is what the clients are and do, for the record and the certificate: the costs are None
+    where none is known, NaN where one is not. ``privacy`` is what stands between the clients'
+    updates and the strategy, None where nothing does. ``clock`` tells the virtual time that clients
+    take, None where there is none; an asynchronous strategy needs one.
     """
 
     strategy: Strategy[S]
+    clients: Clients
+    truth: TrueClients
     seed: int
-    faults: Faults
-    clock: VirtualClock | None
+    faults: Faults = field(default_factory=Faults)
+    evaluate_every: int = 1
+    privacy: PrivateRounds | None = None
+    clock: VirtualClock | None = None
 
-    def advanced(self, state: S, present: Ints) -> S:
+    def rounds(self, state: S, elapsed: float = 0.0) -> Iterator[FinishedRound[S]]:
+        """Play every round after a state, and yield each one when it is finished.
+
+        The caller records, checkpoints and decides when to stop. ``elapsed`` is the virtual time at
+        the state.
+        """
+        strategy, clients, plan = self.strategy, self.clients, self.strategy.plan
+        population, seed = self.truth.population, self.seed
+        warmup: Warmup | None = None
+        while state.round < plan.rounds:
+            started, number = time.perf_counter(), state.round + 1
+            available = np.flatnonzero(self.faults.available(seed, number, population.clients))
+
+            state, survey, surveying = self._hear_losses(state, available)  # most ask for none
+            state = self._advance(state, available)  # asynchronous strategies only
+            offer = strategy.offer(state, available, stream(seed, "select", number))
+            broadcast = strategy.broadcast(state)
+
+            offered = time.perf_counter()
+            failures = self._failures(broadcast, offer)
+            updates = clients.play(broadcast, [t for t in offer.terms if t.client not in failures])
+            updates += [Update.missing(client, reason) for client, reason in failures.items()]
+            elapsed = self._elapsed(state, elapsed + surveying, broadcast, offer)
+            trained = time.perf_counter()
+
+            state, record = strategy.aggregate(state, offer, updates, self._server(state.params))
+            record = self._with_traffic(record, broadcast, survey)
+            record = self._with_true_efforts(record, offer, failures)
+            record = certified(record, offer, population.costs)
+            if number == 0:
+                warmup = self._warmup(offer, record, state, time.perf_counter() - started)
+                continue
+
+            begun = time.perf_counter()
+            due = number % self.evaluate_every == 0 or number == plan.rounds
+            scoring = clients.evaluate(strategy.serving(state)) if due else None
+            ended = time.perf_counter()
+            cost = replace(
+                record.cost,
+                virtual_seconds=None if self.clock is None else elapsed,
+                seconds_train=trained - offered,
+                seconds_evaluate=ended - begun if scoring else 0.0,
+                seconds=ended - started,
+            )
+            spent = None if self.privacy is None else self.privacy.spent(number)
+            record = replace(record, warmup=warmup, privacy=spent, cost=cost)
+            yield FinishedRound(state, record, scoring)
+            warmup = None
+
+    def _hear_losses(self, state: S, available: Ints) -> tuple[S, Survey | None, float]:
+        """Return the state that knows the losses it asked for, who was asked, and its seconds."""
+        number, strategy = state.round + 1, self.strategy
+        asked = strategy.survey(state, available, stream(self.seed, "survey", number))
+        if not asked.size:
+            return state, None, 0.0
+        terms = (Terms(int(c), number, report_loss="received", train=False) for c in asked)
+        broadcast, offer = strategy.broadcast(state), Offer(number, tuple(terms))
+        failed = self._failures(broadcast, offer)
+        reachable = [terms for terms in offer.terms if terms.client not in failed]
+        losses = {}
+        for update in self.clients.play(broadcast, reachable):
+            if not update.failure and math.isfinite(update.loss) and update.loss >= 0:
+                losses[update.client] = update.loss
+            else:
+                reason = update.failure or f"refused: a loss of {update.loss:g}"
+                failed[update.client] = reason
+        survey = Survey(
+            int(asked.size), dict(sorted(failed.items())), int(asked.size) * state.params.nbytes
+        )
+        seconds = self._elapsed(state, 0.0, broadcast, offer)
+        return strategy.hear(state, dict(sorted(losses.items()))), survey, seconds
+
+    def _server(self, received: Params) -> ServerSide:
+        """Return what the server can do in a round in which clients received these weights.
+
+        What an inspection finds at a client is not private, so there is none under privacy.
+        """
+        needs, clients, privacy = self.strategy.component_that_needs, self.clients, self.privacy
+        inspector = None if privacy is not None else clients.inspect
+        return ServerSide(
+            validate=clients.validate if needs("validation") else None,
+            train=clients.train_server if needs("server_update") else None,
+            inspect=None if inspector is None else partial(inspector, received),
+            release=None if privacy is None else privacy.release,
+        )
+
+    # Who answers an offer and when, by simulated faults and the virtual clock.
+
+    def _advance(self, state: S, available: Ints) -> S:
         """Return the state in which clients have answered that need not wait for each other."""
         if not self.strategy.needs.clock:
             return state
         assert self.clock is not None
-        waited, sent = self.clock.waited, self.traffic(self.strategy.broadcast(state))
+        waited, sent = self.clock.waited, self._traffic(self.strategy.broadcast(state))
         rng = stream(self.seed, "select", state.round + 1)
-        return self.strategy.advance(state, present, rng, lambda terms: waited(terms, sent))
+        return self.strategy.advance(state, available, rng, lambda terms: waited(terms, sent))
 
-    def elapsed(self, state: S, before: float, broadcast: Broadcast, offer: Offer) -> float:
-        """Return the virtual time when the answers of an offer have come, from that before it."""
+    def _failures(self, broadcast: Broadcast, offer: Offer) -> dict[int, str]:
+        """Return who gives no answer by simulated faults or the virtual clock, and why."""
+        asks = any(terms.report_loss != "no" for terms in offer.terms)
+        if asks and self.privacy is not None:
+            raise StrategyError(losses_refused(self.strategy.name))
+        sent = self._traffic(broadcast)
+        late = {} if self.clock is None else self.clock.late(offer.terms, sent)
+        return late | self.faults.simulated_failures(self.seed, offer.round, offer.selected)
+
+    def _elapsed(self, state: S, before: float, broadcast: Broadcast, offer: Offer) -> float:
+        """Return the virtual time when the updates of an offer have come, from that before it."""
         if isinstance(state, AsyncState):
             return state.now
         if self.clock is None:
             return before
-        struck = self.faults.simulated_failures(self.seed, offer.round, offer.selected)
-        return before + self.clock.round_seconds(offer.terms, struck, self.traffic(broadcast))
+        failed = self.faults.simulated_failures(self.seed, offer.round, offer.selected)
+        return before + self.clock.round_seconds(offer.terms, failed, self._traffic(broadcast))
 
-    def struck(self, broadcast: Broadcast, offer: Offer) -> dict[int, str]:
-        """Return who gives no answer by simulated faults or the virtual clock, and why."""
-        sent = self.traffic(broadcast)
-        late = {} if self.clock is None else self.clock.late(offer.terms, sent)
-        return late | self.faults.simulated_failures(self.seed, offer.round, offer.selected)
-
-    def traffic(self, broadcast: Broadcast) -> Traffic:
+    def _traffic(self, broadcast: Broadcast) -> Traffic:
         """Return the bytes of weights that one client receives, and those that it sends back."""
         if not self.strategy.needs.sends_models:
             return Traffic(0, 0)
         size = broadcast.params.nbytes
         return Traffic(size + (0 if broadcast.extra is None else broadcast.extra.nbytes), size)
+
+    # What is recorded of a round beside what the strategy knows.
+
+    def _with_traffic(
+        self, record: RoundRecord, broadcast: Broadcast, survey: Survey | None
+    ) -> RoundRecord:
+        """Return the record with its traffic: vectors of weights, not the few numbers beside."""
+        down, up = self._traffic(broadcast)
+        surveyed = 0 if survey is None else survey.bytes_down
+        cost = CostRecord(record.used * up, len(record.selected) * down + surveyed)
+        return replace(record, survey=survey, cost=cost)
+
+    def _with_true_efforts(
+        self, record: RoundRecord, offer: Offer, failures: Mapping[int, str]
+    ) -> RoundRecord:
+        """Return the record with what clients really did, where some need not tell the truth.
+
+        Those whom a simulated failure kept from answering did nothing.
+        """
+        if not self.truth.behaviours:
+            return record
+        present = tuple(client for client in offer.selected if client not in failures)
+        done = [
+            self.truth.effort(terms, present) if terms.client in present else None
+            for terms in offer.terms
+        ]
+        efforts = zip(done, record.outcome.local_epochs, strict=True)
+        true = tuple(float(t * t if e is None else e) for e, t in efforts)
+        return replace(record, outcome=replace(record.outcome, efforts=true))
+
+    def _warmup(self, offer: Offer, record: RoundRecord, state: S, seconds: float) -> Warmup:
+        """Return what the warm-up took; its work in epochs, to be counted with the rest."""
+        batch, outcome = self.strategy.plan.batch_size, record.outcome
+        epochs = sum(
+            done if terms.batches is None else terms.batches * min(batch, own) / own
+            for terms, done in zip(offer.terms, outcome.local_epochs, strict=True)
+            if terms.client not in outcome.failed and (own := int(state.samples[terms.client]))
+        )
+        sent = record.cost
+        return Warmup(outcome.failed, sent.bytes_up, sent.bytes_down, seconds, epochs)
 
 
 # The game of a round in its record, certified by what clients answered.
@@ -139,207 +326,3 @@ def _paid_utilities(record: RoundRecord, costs: Floats | None) -> tuple[float | 
         None if client in record.outcome.failed or math.isnan(utility) else utility
         for client, utility in zip(record.selected, utilities, strict=True)
     )
-
-
-# The round loop: the same for every strategy and every engine, on one screen.
-
-
-class Clients(Protocol):
-    """Where the clients are, near or behind a network: they answer terms, and evaluate a model."""
-
-    def play(self, broadcast: Broadcast, terms: Sequence[Terms]) -> list[Update]:
-        """Let each client respond to its terms and train; return what comes back."""
-
-    def evaluate(self, broadcast: Broadcast) -> Scoring:
-        """Begin to score the model on every client's held-out data and on the test set."""
-
-    def validate(self, params: Params) -> tuple[float, float]:
-        """Score the model on the server's validation set: loss, and accuracy in percent."""
-
-    def train_server(self, params: Params, task: LocalWork) -> Params:
-        """Return the trainable weights after training on the server's validation set."""
-
-    @property
-    def inspect(self) -> Callable[[Params, Sequence[LocalWork]], list[Update]] | None:
-        """What does claimed work once more at the clients; None where they cannot be visited."""
-
-
-@dataclass(frozen=True, eq=False)
-class Finished(Generic[S]):
-    """One finished round: the state to go on from, its record, and its evaluation if it is due."""
-
-    state: S
-    record: RoundRecord
-    scoring: Scoring | None
-
-    def settled(self) -> tuple[RoundRecord, Scores | None]:
-        """Return the record with its evaluation, and the scores it was made from."""
-        if self.scoring is None:
-            return self.record, None
-        begun = time.perf_counter()
-        scores = self.scoring()
-        waited = time.perf_counter() - begun
-        cost = replace(
-            self.record.cost,
-            seconds_evaluate=self.record.cost.seconds_evaluate + waited,
-            seconds=self.record.cost.seconds + waited,
-        )
-        return replace(self.record, evaluation=evaluate(scores), cost=cost), scores
-
-
-@dataclass(frozen=True, eq=False)
-class Federation(Generic[S]):
-    """Everything a run needs besides its state.
-
-    ``truth`` is what the clients are and do, for the record and the certificate: the costs are None
-    where none is known, NaN where one is not. ``privacy`` is what stands between the clients'
-    updates and the strategy, None where nothing does. ``clock`` tells the virtual time that clients
-    take, None where there is none; an asynchronous strategy needs one.
-    """
-
-    strategy: Strategy[S]
-    clients: Clients
-    truth: TrueClients
-    seed: int
-    faults: Faults = field(default_factory=Faults)
-    evaluate_every: int = 1
-    privacy: PrivateRounds | None = None
-    clock: VirtualClock | None = None
-
-    @property
-    def timing(self) -> _Timing[S]:
-        """Who gives no answer, and how the virtual time passes."""
-        return _Timing(self.strategy, self.seed, self.faults, self.clock)
-
-    def rounds(self, state: S, elapsed: float = 0.0) -> Iterator[Finished[S]]:
-        """Go on from a state until the plan's last round, yielding every finished round.
-
-        ``elapsed`` is the virtual time at that state.
-        """
-        warmup: Warmup | None = None
-        strategy, clients = self.strategy, self.clients
-        population = self.truth.population
-        while state.round < self.strategy.plan.rounds:
-            started, number = time.perf_counter(), state.round + 1
-            present = np.flatnonzero(self.faults.available(self.seed, number, population.clients))
-            state, survey, asking = self._surveyed(state, present)
-            state = self.timing.advanced(state, present)
-            offer = self.strategy.offer(state, present, stream(self.seed, "select", number))
-            offered = time.perf_counter()
-            broadcast = strategy.broadcast(state)
-            present_terms, lost = self._reachable(broadcast, offer)
-            reports = [*clients.play(broadcast, present_terms), *lost]
-            elapsed = self.timing.elapsed(state, elapsed + asking, broadcast, offer)
-            trained = time.perf_counter()
-            server = self._server(state.params)
-            state, record = strategy.aggregate(state, offer, reports, server)
-            record = self._true(self._counted(record, state, survey), broadcast, offer)
-            record = certified(record, offer, population.costs)
-            if number == 0:
-                warmup = self._warmup(offer, record, state, time.perf_counter() - started)
-                continue
-            begun = time.perf_counter()
-            scoring = clients.evaluate(strategy.serving(state)) if self._due(number) else None
-            ended = time.perf_counter()
-            record = replace(
-                record,
-                warmup=warmup,
-                privacy=None if self.privacy is None else self.privacy.spent(number),
-                cost=replace(
-                    record.cost,
-                    virtual_seconds=None if self.clock is None else elapsed,
-                    seconds_train=trained - offered,
-                    seconds_evaluate=ended - begun if scoring else 0.0,
-                    seconds=ended - started,
-                ),
-            )
-            warmup = None
-            yield Finished(state, record, scoring)
-
-    def _server(self, received: Params) -> ServerSide:
-        """Return what the server can do in a round in which clients received these weights.
-
-        What an inspection finds at a client is not private, so there is none under privacy.
-        """
-        needs, clients, privacy = self.strategy.component_that_needs, self.clients, self.privacy
-        inspector = None if privacy is not None else clients.inspect
-        return ServerSide(
-            validate=clients.validate if needs("validation") else None,
-            train=clients.train_server if needs("server_update") else None,
-            inspect=None if inspector is None else partial(inspector, received),
-            release=None if privacy is None else privacy.release,
-        )
-
-    def _due(self, number: int) -> bool:
-        return number % self.evaluate_every == 0 or number == self.strategy.plan.rounds
-
-    def _surveyed(self, state: S, present: Ints) -> tuple[S, Survey | None, float]:
-        """Return the state that knows the losses it asked for, who was asked, and its seconds."""
-        number = state.round + 1
-        asked = self.strategy.survey(state, present, stream(self.seed, "survey", number))
-        if not asked.size:
-            return state, None, 0.0
-        terms = (Terms(int(c), number, report_loss="received", train=False) for c in asked)
-        broadcast, offer = self.strategy.broadcast(state), Offer(number, tuple(terms))
-        reachable, lost = self._reachable(broadcast, offer)
-        reports = [*self.clients.play(broadcast, reachable), *lost]
-        answers = map(evaluated, sorted(reports, key=lambda report: report.client))
-        losses, failed = {}, {}
-        for report in answers:
-            if report.failure:
-                failed[report.client] = report.failure
-            else:
-                losses[report.client] = report.loss
-        sent = int(asked.size) * state.params.nbytes
-        survey = Survey(int(asked.size), failed, sent)
-        seconds = self.timing.elapsed(state, 0.0, broadcast, offer)
-        return self.strategy.hear(state, losses), survey, seconds
-
-    def _reachable(self, broadcast: Broadcast, offer: Offer) -> tuple[list[Terms], list[Update]]:
-        """Return whose terms reach a client that will answer, and the failures of the others."""
-        asks = any(terms.report_loss != "no" for terms in offer.terms)
-        if asks and self.privacy is not None:
-            raise StrategyError(losses_refused(self.strategy.name))
-        struck = self.timing.struck(broadcast, offer)
-        kept = [terms for terms in offer.terms if terms.client not in struck]
-        lost = [Update(c, None, 0, 0, failure=reason) for c, reason in struck.items()]
-        return kept, lost
-
-    def _counted(self, record: RoundRecord, state: S, survey: Survey | None) -> RoundRecord:
-        """Return the record with its traffic: vectors of weights, not the few numbers beside."""
-        down, up = self.timing.traffic(self.strategy.broadcast(state))
-        surveyed = 0 if survey is None else survey.bytes_down
-        cost = CostRecord(record.used * up, len(record.selected) * down + surveyed)
-        return replace(record, survey=survey, cost=cost)
-
-    def _true(self, record: RoundRecord, broadcast: Broadcast, offer: Offer) -> RoundRecord:
-        """Return the record with what clients really did, where some need not tell the truth."""
-        if not self.truth.behaviours:
-            return record
-        struck = self.timing.struck(broadcast, offer)  # these did nothing
-        present = tuple(client for client in offer.selected if client not in struck)
-        done = [
-            self.truth.effort(terms, present) if terms.client in present else None
-            for terms in offer.terms
-        ]
-        efforts = zip(done, record.outcome.local_epochs, strict=True)
-        true = tuple(float(t * t if e is None else e) for e, t in efforts)
-        return replace(record, outcome=replace(record.outcome, efforts=true))
-
-    def _warmup(self, offer: Offer, record: RoundRecord, state: S, seconds: float) -> Warmup:
-        """Return what the warm-up took; its work in epochs, to be counted with the rest."""
-        batch, outcome = self.strategy.plan.batch_size, record.outcome
-        epochs = sum(
-            done if terms.batches is None else terms.batches * min(batch, own) / own
-            for terms, done in zip(offer.terms, outcome.local_epochs, strict=True)
-            if terms.client not in outcome.failed and (own := int(state.samples[terms.client]))
-        )
-        sent = record.cost
-        return Warmup(outcome.failed, sent.bytes_up, sent.bytes_down, seconds, epochs)
-
-
-def evaluated(report: Update) -> Update:
-    """Return the answer of a client that was asked for its loss; one without a loss has failed."""
-    if report.failure or (math.isfinite(report.loss) and report.loss >= 0):
-        return report
-    return replace(report, failure=f"refused: a loss of {report.loss:g}")

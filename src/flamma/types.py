@@ -9,7 +9,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, Literal, Protocol
+from typing import TYPE_CHECKING, Any, Literal, Protocol, Self
 
 import numpy as np
 from numpy.typing import NDArray
@@ -379,6 +379,11 @@ class Update:
     seconds: float = 0.0
     failure: str = ""
     restarted: bool = False
+
+    @classmethod
+    def missing(cls, client: int, reason: str) -> Self:
+        """Return the update of a client that sent none, with the reason."""
+        return cls(client, params=None, samples=0, epochs=0, failure=reason)
 
     @property
     def abstained(self) -> bool:

@@ -274,7 +274,7 @@ def record_rounds(parts: RunParts, run_clients: RunClients) -> None:
             start = RunStart(config, folder.path, tuple(folder.rounds()), lambda: state.served)
             callbacks.start(start)
             for finished in with_lag_one(rounds) if run_clients.looks_ahead else rounds:
-                record, scores = finished.settled()
+                record, scores = finished.evaluated()
                 state = finished.state
                 rows = _client_rows(record.round, scores)
                 record = replace(record, run=run_id)

@@ -442,7 +442,7 @@ class FlowerStrategy(Strategy):
             try:
                 report, whole[client] = self._read(client, reply)
             except MessageError as error:
-                report = Update(client, None, 0, 0, failure=error.reason)
+                report = Update.missing(client, error.reason)
             reports.append(report)
         reports = self._trust.screened(reports, self._offer.terms, self._broadcast.model)
         score = self._validate

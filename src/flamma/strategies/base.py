@@ -454,11 +454,7 @@ def _one_each(offer: Offer, reports: Sequence[Update]) -> list[Update]:
     by_client: dict[int, Update] = {}
     for report in sorted(reports, key=lambda r: r.client):
         by_client.setdefault(report.client, report)
-    missing = "no answer"
-    return [
-        by_client.get(c) or Update(c, params=None, samples=0, epochs=0, failure=missing)
-        for c in offer.selected
-    ]
+    return [by_client.get(c) or Update.missing(c, "no answer") for c in offer.selected]
 
 
 def _validated(report: Update, size: int, epochs: tuple[int, int], told: int) -> Update:
