@@ -1,7 +1,17 @@
-"""Types that pass between packages: frozen, plain, and small except for the weights.
+"""What server and clients exchange in a round: frozen, plain, and small except for the weights.
 
-``params`` is always one flat float32 vector. Its :class:`Layout` says what is where: the
-trainable parameters first, then what is only carried along (running means of a batch norm).
+The server offers a client :class:`Terms` and sends the :class:`Broadcast` model; the client decides
+on its :class:`LocalWork` and sends back an :class:`Update`. ``params`` is always one flat float32
+vector. Its :class:`Layout` says what is where: the trainable parameters first, then what is only
+carried along (running means of a batch norm).
+
+Examples
+--------
+>>> from flamma.types import LocalWork, Objective, Terms
+>>> terms = Terms(client=3, round=1, decay_factor=0.9, objective=Objective(proximal=0.1))
+>>> work = LocalWork(terms, epochs=2, learning_rate=0.05)
+>>> work.client, work.abstains
+(3, False)
 """
 
 from __future__ import annotations
@@ -15,6 +25,29 @@ import numpy as np
 from numpy.typing import NDArray
 
 from flamma._renamed import renamed
+
+__all__ = [
+    "Broadcast",
+    "ClientVectors",
+    "DataUse",
+    "Floats",
+    "Inputs",
+    "Ints",
+    "Layout",
+    "LocalWork",
+    "Objective",
+    "Params",
+    "Plan",
+    "Population",
+    "Profile",
+    "Schedule",
+    "ScoreKind",
+    "Scores",
+    "Targets",
+    "TaskVectors",
+    "Terms",
+    "Update",
+]
 
 if not TYPE_CHECKING:
     __getattr__ = renamed(__name__)

@@ -1,4 +1,22 @@
-"""Federated algorithms: one file each, one line here each; others register by entry point."""
+"""Federated algorithms: one file each, one line here each; others register by entry point.
+
+A strategy is a pure function of its state: it makes an offer, and a step from what came back.
+
+Examples
+--------
+>>> import numpy as np
+>>> from flamma.seeding import stream
+>>> from flamma.strategies import STRATEGIES
+>>> from flamma.types import Plan, Population, Update
+>>> fedavg = STRATEGIES["fedavg"](plan=Plan(rounds=10, per_round=2))
+>>> state = fedavg.init(np.zeros(3, np.float32), Population(np.array([10, 30]), None, 3))
+>>> offer = fedavg.offer(state, np.arange(2), stream(0, "select", 1))
+>>> one = np.ones(3, np.float32)
+>>> updates = [Update(0, 0 * one, samples=10, epochs=5), Update(1, one, samples=30, epochs=5)]
+>>> state, record = fedavg.aggregate(state, offer, updates)
+>>> state.params, record.outcome.epochs_total
+(array([0.75, 0.75, 0.75], dtype=float32), 10)
+"""
 
 from __future__ import annotations
 
@@ -8,7 +26,42 @@ from typing import Any
 from flamma.errors import ConfigError
 from flamma.io import unknown
 from flamma.registry import Registry
-from flamma.strategies.base import Strategy as Strategy
+from flamma.strategies.base import (
+    KeepingState,
+    Needs,
+    Offer,
+    Round,
+    ServerSide,
+    State,
+    Strategy,
+    Verdict,
+    data_weights,
+    uniform_choice,
+    weighted_choice,
+)
+
+__all__ = [
+    "FAMILIES",
+    "RETIRED",
+    "STRATEGIES",
+    "KeepingState",
+    "Needs",
+    "Offer",
+    "Round",
+    "ServerSide",
+    "State",
+    "Strategy",
+    "Verdict",
+    "competes",
+    "data_weights",
+    "family_of",
+    "in_family",
+    "label_of",
+    "strategies_named",
+    "uniform_choice",
+    "unknown_strategy",
+    "weighted_choice",
+]
 
 RETIRED: Mapping[str, str] = dict.fromkeys(
     ("flamma-memory", "flamma-adaptive"),
