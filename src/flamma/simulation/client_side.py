@@ -64,11 +64,11 @@ class ClientSide:
         common = broadcast.params
         at_hand = [self.vectors(t, broadcast.model(t.client), broadcast.extra) for t in tasks]
         prepared = [self.prepared(t, v, common) for t, v in zip(tasks, at_hand, strict=True)]
-        reports = train(tasks, prepared)
-        own = self._own_models(common, tasks, at_hand, reports, train)
+        updates = train(tasks, prepared)
+        own = self._own_models(common, tasks, at_hand, updates, train)
         return [
-            self.settle(task, vectors, report, own.get(task.client))
-            for task, vectors, report in zip(tasks, at_hand, reports, strict=True)
+            self.settle(task, vectors, update, own.get(task.client))
+            for task, vectors, update in zip(tasks, at_hand, updates, strict=True)
         ]
 
     def _own_models(
@@ -76,21 +76,21 @@ class ClientSide:
         common: Params,
         tasks: Sequence[LocalWork],
         at_hand: Sequence[ClientVectors],
-        reports: Sequence[Update],
+        updates: Sequence[Update],
         train: Train,
     ) -> dict[int, Params]:
         """Return what clients trained for themselves; those that fail at it have nothing."""
         wanted = [
             own
-            for task, vectors, report in zip(tasks, at_hand, reports, strict=True)
-            if report.params is not None
+            for task, vectors, update in zip(tasks, at_hand, updates, strict=True)
+            if update.params is not None
             and (own := self.own_training(task, vectors, common)) is not None
         ]
         if not wanted:
             return {}
         own_tasks, prepared = zip(*wanted, strict=True)
         trained = train(own_tasks, prepared)
-        return {report.client: report.params for report in trained if report.params is not None}
+        return {update.client: update.params for update in trained if update.params is not None}
 
     def vectors(self, task: LocalWork, received: Params, extra: Params | None) -> ClientVectors:
         """Return what a client has at hand before it trains."""
@@ -118,23 +118,23 @@ class ClientSide:
         return own, TaskVectors(received=received, start=vectors.kept)
 
     def settle(
-        self, task: LocalWork, vectors: ClientVectors, report: Update, own: Params | None = None
+        self, task: LocalWork, vectors: ClientVectors, update: Update, own: Params | None = None
     ) -> Update:
         """Keep what the client keeps after a training; return its report.
 
         ``own`` is what it trained for itself. After a training that diverged it keeps what it had:
         numbers that are not finite would end all that it does later.
         """
-        if not self.strategy.needs.client_memory or report.params is None:
-            return report
+        if not self.strategy.needs.client_memory or update.params is None:
+            return update
         if own is None:
-            done = replace(vectors, samples=report.samples)
-            kept = self.strategy.keep(task, done, report.params)
+            done = replace(vectors, samples=update.samples)
+            kept = self.strategy.keep(task, done, update.params)
         else:
             kept = own
         if kept is not None and np.isfinite(kept).all():
             self.kept.write(task.client, task.round, kept)
-        return replace(report, restarted=vectors.kept is None)
+        return replace(update, restarted=vectors.kept is None)
 
     def model_of(self, client: int, broadcast: Broadcast) -> Params:
         """Return the model that a client evaluates: its own where it has one."""

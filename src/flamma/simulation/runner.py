@@ -329,12 +329,12 @@ class ClientRunner:
         """
         clients = np.array([task.client for task in tasks], dtype=np.int64)
         sizes: list[int] = self.data.samples[clients].tolist()
-        reports: dict[int, Update] = {}
+        updates: dict[int, Update] = {}
         for place, (task, size) in enumerate(zip(tasks, sizes, strict=True)):
             if task.abstains or size == 0:
                 failure = "" if task.abstains else "no training data"
-                reports[place] = Update(task.client, None, size, epochs=0, failure=failure)
-        able = sorted(set(range(len(tasks))) - reports.keys())
+                updates[place] = Update(task.client, None, size, epochs=0, failure=failure)
+        able = sorted(set(range(len(tasks))) - updates.keys())
         groups = self._executor.groups(tasks, sizes, able, self.processes)
         # One block for all: memory of its size comes in large pages.
         received = np.empty((len(able), self._layout.size), dtype=np.float32)
@@ -347,13 +347,13 @@ class ClientRunner:
             if isinstance(result, str):
                 result = [Outcome(math.nan, 0.0, result)] * len(group)
             for place, outcome, own in zip(group, result, rows, strict=True):
-                reports[place] = training_report(tasks[place], sizes[place], outcome, own)
+                updates[place] = training_report(tasks[place], sizes[place], outcome, own)
 
         given = with_vectors(tasks, vectors)
         self._check_model(params)
         jobs = [tuple(given[place] for place in group) for group in groups]
         self._pool.run(params, jobs, on_done)
-        return [reports[place] for place in range(len(tasks))]
+        return [updates[place] for place in range(len(tasks))]
 
     def evaluate(self, params: Params) -> Scores:
         """Return the scores of the weights on the clients' held-out data and on the test set.

@@ -14,7 +14,6 @@ for each client and the model that it has received.
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable
 from dataclasses import dataclass, replace
 from heapq import heapify, heappop, heappush
 from typing import Annotated, ClassVar
@@ -140,7 +139,7 @@ class Asynchronous(Averaging[AsyncState]):
             began=began,
             finishes=finishes,
             answered=answered,
-            received=state.received.updated(new, _copies(state.params, new), available[:0]),
+            received=state.received.updated(new, [state.params] * len(new), available[:0]),
         )
 
     def offer(self, state: AsyncState, available: Ints, rng: np.random.Generator) -> Offer:
@@ -171,10 +170,6 @@ class Asynchronous(Averaging[AsyncState]):
         return min(clients, most) + 3 * CHECKPOINT_ROUNDS * min(clients, wanted)
 
 
-def _copies(params: Params, clients: list[int]) -> Iterable[Params]:
-    return (params for _ in clients)
-
-
 # FedBuff: an asynchronous server with a buffer of updates, stale ones weighed down.
 #
 # Nguyen et al., "Federated Learning with Buffered Asynchronous Aggregation", AISTATS 2022.
@@ -203,22 +198,22 @@ class FedBuff(Asynchronous):
             return idle
         weights = [1 / math.sqrt(1 + steps) for steps in self.staleness(state, round)]
         moved = [
-            replace(report, params=_moved(state, report, weight))
-            for report, weight in zip(round.updates, weights, strict=True)
+            replace(update, params=_moved(state, update, weight))
+            for update, weight in zip(round.updates, weights, strict=True)
         ]
         mean = self.average(round.only(moved), [1.0] * len(moved))
         step = self.server_step * change(state.params, mean, state.trainable_size)
         return replace(idle, params=stepped(state.params, mean, step))
 
 
-def _moved(state: AsyncState, report: Update, weight: float) -> Params:
+def _moved(state: AsyncState, update: Update, weight: float) -> Params:
     """Return the newest model moved by a client's weighed update, and as it is where not trained.
 
     It is computed from the client's model, so that an update of the newest one at weight 1 leads
     to that model to the last bit.
     """
-    received, trained = state.model_of(report.client), slice(state.trainable_size)
-    model = model_of(report).astype(np.float64)
+    received, trained = state.model_of(update.client), slice(state.trainable_size)
+    model = model_of(update).astype(np.float64)
     since = state.params[trained].astype(np.float64) - received[trained]
     model[trained] += since + (weight - 1) * (model[trained] - received[trained])
     moved: Params = model.astype(np.float32)

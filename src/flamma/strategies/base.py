@@ -59,7 +59,7 @@ if not TYPE_CHECKING:
 
 # What passes between a strategy and the round loop: states, offers and rounds.
 
-Validate = Callable[[Params], tuple[float, float]]
+_Validate = Callable[[Params], tuple[float, float]]
 """Scores weights on the server's own validation set: (loss, accuracy in percent)."""
 
 Inspect = Callable[[Sequence[LocalWork]], list[Update]]
@@ -68,10 +68,10 @@ Inspect = Callable[[Sequence[LocalWork]], list[Update]]
 ServerReads = Literal["mean", "updates", "plain"]
 """What a server must see of clients' models: their mean, each of them, or each as it was sent."""
 
-Release = Callable[[Params, int, tuple[Update, ...]], tuple[Update, ...]]
+_Release = Callable[[Params, int, tuple[Update, ...]], tuple[Update, ...]]
 """Returns what a strategy may see of the updates of a round, given the received model."""
 
-TrainServer = Callable[[Params, LocalWork], Params]
+_TrainServer = Callable[[Params, LocalWork], Params]
 """Trains on the server's own validation set; returns the trainable weights, which are the first."""
 
 
@@ -115,7 +115,7 @@ class Needs:
     server_reads: ServerReads = "updates"
 
 
-Need = Literal["validation", "server_update"]
+_Need = Literal["validation", "server_update"]
 """What a component of a strategy can need, too."""
 
 
@@ -135,13 +135,13 @@ class ServerSide:
         Puts what a strategy may see in the place of well-formed updates, before all else.
     """
 
-    validate: Validate | None = None
-    train: TrainServer | None = None
+    validate: _Validate | None = None
+    train: _TrainServer | None = None
     inspect: Inspect | None = None
-    release: Release | None = None
+    release: _Release | None = None
 
 
-ALONE = ServerSide()
+_ALONE = ServerSide()
 """A server that can do nothing of that."""
 
 
@@ -311,7 +311,7 @@ class Round:
         return tuple(amount if client in usable else 0.0 for client, amount in pairs)
 
 
-def record_of(
+def _record_of(
     offer: Offer,
     verdict: Verdict,
     flags: Mapping[int, str],
@@ -433,55 +433,51 @@ NOT_FINITE = "refused: weights that are not finite"
 """Why an answer is refused whose training has diverged."""
 
 
-def validate_updates(
+def _validate_updates(
     state: State,
     offer: Offer,
-    reports: Sequence[Update],
+    updates: Sequence[Update],
     epoch_range: Callable[[Terms], tuple[int, int]],
 ) -> tuple[Update, ...]:
     """Return one report for each selected client, in order, without what is not well formed."""
+    by_client: dict[int, Update] = {}
+    for update in sorted(updates, key=lambda r: r.client):
+        by_client.setdefault(update.client, update)
+    one_each = [by_client.get(c) or Update.missing(c, "no answer") for c in offer.selected]
     # Clients that did not introduce themselves are taken to have one sample each.
     introduced = bool((state.samples > 1).any())
     told = state.samples if introduced else np.full_like(state.samples, 2**62)
     return tuple(
-        _validated(report, state.params.size, epoch_range(terms), told[report.client])
-        for report, terms in zip(_one_each(offer, reports), offer.terms, strict=True)
+        _validated(update, state.params.size, epoch_range(terms), told[update.client])
+        for update, terms in zip(one_each, offer.terms, strict=True)
     )
 
 
-def _one_each(offer: Offer, reports: Sequence[Update]) -> list[Update]:
-    """Return one report for each selected client, in order; a failed one where none was sent."""
-    by_client: dict[int, Update] = {}
-    for report in sorted(reports, key=lambda r: r.client):
-        by_client.setdefault(report.client, report)
-    return [by_client.get(c) or Update.missing(c, "no answer") for c in offer.selected]
-
-
-def _validated(report: Update, size: int, epochs: tuple[int, int], told: int) -> Update:
+def _validated(update: Update, size: int, epochs: tuple[int, int], told: int) -> Update:
     """Return the report as it is, or without its weights and with the reason.
 
     A failed or refused report has done no epochs that count.
     """
     reason = ""
     fewest, most = epochs
-    if report.failure:
-        return replace(report, params=None, epochs=0)
-    if report.params is None:
-        return replace(report, epochs=0)
-    if report.params.shape != (size,) or report.params.dtype != np.float32:
-        reason = f"refused: {report.params.dtype} weights of shape {report.params.shape}"
-    elif not np.isfinite(report.params).all():
+    if update.failure:
+        return replace(update, params=None, epochs=0)
+    if update.params is None:
+        return replace(update, epochs=0)
+    if update.params.shape != (size,) or update.params.dtype != np.float32:
+        reason = f"refused: {update.params.dtype} weights of shape {update.params.shape}"
+    elif not np.isfinite(update.params).all():
         reason = NOT_FINITE
-    elif report.samples <= 0:
-        reason = f"refused: {report.samples} samples"
-    elif report.samples > told:
-        reason = f"refused: {report.samples} samples of a client that had {told}"
-    elif not fewest <= report.epochs <= most:
+    elif update.samples <= 0:
+        reason = f"refused: {update.samples} samples"
+    elif update.samples > told:
+        reason = f"refused: {update.samples} samples of a client that had {told}"
+    elif not fewest <= update.epochs <= most:
         allowed = f"{fewest}" if fewest == most else f"{fewest} to {most}"
-        reason = f"refused: {report.epochs} epochs where {allowed} were on offer"
-    elif report.loss < 0:
-        reason = f"refused: a loss of {report.loss:g}"
-    return replace(report, params=None, epochs=0, failure=reason) if reason else report
+        reason = f"refused: {update.epochs} epochs where {allowed} were on offer"
+    elif update.loss < 0:
+        reason = f"refused: a loss of {update.loss:g}"
+    return replace(update, params=None, epochs=0, failure=reason) if reason else update
 
 
 # The server's own update: what it makes of the received model by its validation set.
@@ -493,7 +489,7 @@ SERVER = -1
 def server_work(plan: Plan, terms: Sequence[Terms], accepted: Sequence[Update]) -> LocalWork:
     """Return how the server trains: as long, and with as large a step, as the middle client."""
     terms_of = {own.client: own for own in terms}
-    asked = [terms_of[report.client] for report in accepted]
+    asked = [terms_of[update.client] for update in accepted]
     middle = len(accepted) // 2
     of_middle = asked[middle]
     return LocalWork(
@@ -503,13 +499,15 @@ def server_work(plan: Plan, terms: Sequence[Terms], accepted: Sequence[Update]) 
             batches=of_middle.batches,
             objective=Objective(proximal=of_middle.objective.proximal),
         ),
-        epochs=max(1, sorted(report.epochs for report in accepted)[middle]),
+        epochs=max(1, sorted(update.epochs for update in accepted)[middle]),
         learning_rate=plan.step_size(of_middle.round)
         * sorted(own.step_scale for own in asked)[middle],
     )
 
 
-def update_by(train_server: TrainServer, received: Params, work: LocalWork) -> Callable[[], Floats]:
+def _update_by(
+    train_server: _TrainServer, received: Params, work: LocalWork
+) -> Callable[[], Floats]:
     """Return a function that trains when it is first called, and returns the update."""
 
     def update() -> Floats:
@@ -578,7 +576,7 @@ class Strategy(CheckedOptions, ABC, Generic[S], within="strategy.", error=Strate
         """Whether clients must tell the loss of a model on their data."""
         return type(self).survey is not Strategy.survey
 
-    def component_that_needs(self, requirement: Need) -> str:
+    def component_that_needs(self, requirement: _Need) -> str:
         """Return the name of what needs this, empty if nothing does.
 
         That is the strategy itself, or a component that was chosen for it from a registry, such
@@ -683,7 +681,7 @@ class Strategy(CheckedOptions, ABC, Generic[S], within="strategy.", error=Strate
         state: S,
         offer: Offer,
         updates: Sequence[Update],
-        server: ServerSide = ALONE,
+        server: ServerSide = _ALONE,
     ) -> tuple[S, RoundRecord]:
         """Return the state after the round, and the record of what happened in it.
 
@@ -691,7 +689,7 @@ class Strategy(CheckedOptions, ABC, Generic[S], within="strategy.", error=Strate
         finite, or not of the model's size, or of epochs that were not on offer, or of more samples
         than the client had when it introduced itself, is left out and recorded with its reason.
         """
-        well_formed = validate_updates(state, offer, updates, self.epoch_range)
+        well_formed = _validate_updates(state, offer, updates, self.epoch_range)
         if server.release is not None:
             well_formed = server.release(state.params, offer.round, well_formed)
         verdict = self.screen(state, offer, well_formed, server.inspect)
@@ -699,7 +697,7 @@ class Strategy(CheckedOptions, ABC, Generic[S], within="strategy.", error=Strate
         reference = Reference(state.params)
         if server.train is not None and usable:
             work = server_work(self.plan, offer.terms, usable)
-            reference = Reference(state.params, update_by(server.train, state.params, work))
+            reference = Reference(state.params, _update_by(server.train, state.params, work))
         round = Round(
             offer,
             usable,
@@ -714,7 +712,7 @@ class Strategy(CheckedOptions, ABC, Generic[S], within="strategy.", error=Strate
         if isinstance(after, KeepingState):
             flags = after.clients_with_lost_state(usable) | flags
             after = after.with_participants(usable)
-        record = record_of(
+        record = _record_of(
             offer,
             verdict,
             flags,

@@ -88,19 +88,19 @@ class Scaffold(Averaging[ControlState]):
 
     def step(self, state: ControlState, round: Round) -> ControlState:
         """Take the mean update, and move c by what the clients' controls moved."""
-        reports, size = round.updates, state.control.size
-        if not reports:
+        updates, size = round.updates, state.control.size
+        if not updates:
             return state
-        equal = [1.0] * len(reports)
+        equal = [1.0] * len(updates)
         mean = self.average(round, equal)
         step = self.server_step * change(state.params, mean, size)
         # The models after a single step each tell the mean gradient, by any aggregator.
-        single = [1 / gradient_weight(self.plan, r.samples, r.epochs) for r in reports]
-        models = scaled_models(reports, state.params, single, size)
-        shares = np.full(len(reports), 1 / len(reports))
+        single = [1 / gradient_weight(self.plan, r.samples, r.epochs) for r in updates]
+        models = scaled_models(updates, state.params, single, size)
+        shares = np.full(len(updates), 1 / len(updates))
         after = aggregated(self.aggregator, models, shares, round.reference)[:size]
         gradient = (state.params[:size] - after) / self.plan.step_size(round.number)
-        share = len(reports) / state.samples.size
+        share = len(updates) / state.samples.size
         control = state.control + share * (gradient - state.control)
         params = stepped(state.params, mean, step)
         return replace(state, params=params, control=control.astype(np.float32))

@@ -69,10 +69,10 @@ class Averaging(Strategy[S]):
 
     def step(self, state: S, round: Round) -> S:
         """Take the mean of the models, weighted by data size."""
-        reports = round.updates
-        if not reports:
+        updates = round.updates
+        if not updates:
             return state
-        return replace(state, params=self.average(round, data_weights(reports)))
+        return replace(state, params=self.average(round, data_weights(updates)))
 
 
 @dataclass(frozen=True)
@@ -197,25 +197,25 @@ class ByUnitGradients(ByGradients[GradientState]):
 # u_k = w_k - w is client k's update of the received weights w. What is not trained, such as the
 # running variance of a batch norm, has no update: it becomes the mean of what clients sent.
 
-Stepping = TypeVar("Stepping", bound=GradientState)
+_Stepping = TypeVar("_Stepping", bound=GradientState)
 
 
 @dataclass(frozen=True)
-class ServerOptimiser(Averaging[Stepping]):
+class ServerOptimiser(Averaging[_Stepping]):
     """What strategies share whose server makes a step of its own from the mean update."""
 
     needs: ClassVar[Needs] = Needs(server_reads="mean")
 
     @abstractmethod
-    def move(self, state: Stepping, update: Floats) -> tuple[Floats, Stepping]:
+    def move(self, state: _Stepping, update: Floats) -> tuple[Floats, _Stepping]:
         """Return the server's step after a mean update, and the state that remembers it."""
 
-    def step(self, state: Stepping, round: Round) -> Stepping:
+    def step(self, state: _Stepping, round: Round) -> _Stepping:
         """Take the mean of the updates by data size, and the step that follows from it."""
-        reports = round.updates
-        if not reports:
+        updates = round.updates
+        if not updates:
             return state
-        mean = self.average(round, data_weights(reports))
+        mean = self.average(round, data_weights(updates))
         step, after = self.move(state, change(state.params, mean, state.trainable_size))
         return replace(after, params=stepped(state.params, mean, step))
 
@@ -238,12 +238,12 @@ def change(before: Params, after: Params, trainable_size: int) -> Floats:
 
 
 def scaled_models(
-    reports: Sequence[Update], received: Params, factors: Sequence[float], trainable_size: int
+    updates: Sequence[Update], received: Params, factors: Sequence[float], trainable_size: int
 ) -> list[Floats]:
     """Return w + f_k u_k of every report; a factor of 1 gives its model to the last bit."""
     models = []
-    for report, factor in zip(reports, factors, strict=True):
-        model = model_of(report).astype(np.float64)
+    for update, factor in zip(updates, factors, strict=True):
+        model = model_of(update).astype(np.float64)
         trained = model[:trainable_size]
         trained += (factor - 1) * (trained - received[:trainable_size])
         models.append(model)
@@ -359,5 +359,5 @@ class Central(Strategy[State]):
 
     def step(self, state: State, round: Round) -> State:
         """Take what was trained."""
-        params = [report.params for report in round.updates if report.params is not None]
+        params = [update.params for update in round.updates if update.params is not None]
         return replace(state, params=params[0]) if params else state

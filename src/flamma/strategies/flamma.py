@@ -80,7 +80,7 @@ def known_costs(state: FlammaState, clients: Ints, prior: float) -> Floats:
     return np.clip(known, SMALLEST_COST, LARGEST_COST)
 
 
-def observed(state: Known, round: Round, epoch_bounds: tuple[int, int]) -> Known:
+def _with_revealed_costs(state: Known, round: Round, epoch_bounds: tuple[int, int]) -> Known:
     """Return the state with narrower bounds on the costs of those whose epochs were seen."""
     played = {r.client: r.epochs for r in round.updates} | dict.fromkeys(round.abstained, 0)
     if not np.isnan(state.costs).any() or not played:
@@ -239,7 +239,7 @@ class GameStrategy(Strategy[F], Generic[F]):
             effective[selected] *= own if self.rotation == "gamma" else float(self.rotation)
             effective[list(round.abstained)] = 0.0  # asked again after the next refresh
             state = replace(state, effective=effective)
-            state = observed(state, round, self.epoch_limits)
+            state = _with_revealed_costs(state, round, self.epoch_limits)
         if offer.round % self.refresh_every == 0:
             state = replace(state, contributions=measured, effective=measured)
         return state
@@ -315,16 +315,16 @@ class GameStrategy(Strategy[F], Generic[F]):
     def normalised(self, round: Round) -> Round:
         """Return the answers with their updates divided by the epochs done, times their mean."""
         accepted = round.updates
-        if not self.normalise_epochs or any(report.epochs < 1 for report in accepted):
+        if not self.normalise_epochs or any(update.epochs < 1 for update in accepted):
             return round
         shares = data_weights(accepted)
         mean = math.fsum(
-            share * report.epochs for share, report in zip(shares, accepted, strict=True)
+            share * update.epochs for share, update in zip(shares, accepted, strict=True)
         ) / math.fsum(shares)
         scaled = (
-            replace(report, params=round.received + np.float32(mean / report.epochs) * move)
-            for report in accepted
-            for move in (model_of(report) - round.received,)
+            replace(update, params=round.received + np.float32(mean / update.epochs) * move)
+            for update in accepted
+            for move in (model_of(update) - round.received,)
         )
         return round.only(tuple(scaled))
 

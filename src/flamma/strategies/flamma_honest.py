@@ -86,31 +86,31 @@ def with_verified(
     return found
 
 
-def inspector_failure(report: Update, truth: Update | None) -> str:
+def _inspector_failure(update: Update, truth: Update | None) -> str:
     """Return why an inspection cannot tell whether a report is true; empty if it can."""
     if truth is None or truth.params is None or truth.failure:
         return (truth and truth.failure) or "no result"
-    if report.params is None or truth.params.shape != report.params.shape:
+    if update.params is None or truth.params.shape != update.params.shape:
         return "weights of another shape"
     if truth.samples < 1:
         return "no samples"
     if not np.isfinite(truth.params).all():
         return "weights that are not finite"
-    if math.isfinite(report.loss) and not math.isfinite(truth.loss):
+    if math.isfinite(update.loss) and not math.isfinite(truth.loss):
         return "no loss to compare"
     return ""
 
 
-def difference(report: Update, truth: Update, received: Params) -> str:
+def difference(update: Update, truth: Update, received: Params) -> str:
     """Return how a report differs from what the inspector got; empty if it does not."""
-    if report.samples > truth.samples:
-        return f"inspected: it has {truth.samples} samples, not {report.samples}"
+    if update.samples > truth.samples:
+        return f"inspected: it has {truth.samples} samples, not {update.samples}"
     verified = model_of(truth)
     moved = norm(verified - received)
-    if norm(model_of(report) - verified) > _SAME_UPDATE * moved:
-        return f"inspected: its update is not that of {report.epochs} epochs on its data"
-    if report.loss > truth.loss * (1 + _SAME_UPDATE):
-        return f"inspected: its loss is {truth.loss:.4g}, not {report.loss:.4g}"
+    if norm(model_of(update) - verified) > _SAME_UPDATE * moved:
+        return f"inspected: its update is not that of {update.epochs} epochs on its data"
+    if update.loss > truth.loss * (1 + _SAME_UPDATE):
+        return f"inspected: its loss is {truth.loss:.4g}, not {update.loss:.4g}"
     return ""
 
 
@@ -140,17 +140,17 @@ _RECENT_ROUNDS = 10
 """For how many rounds a pace can be compared: updates get shorter as the model gets better."""
 
 
-def pace_of(report: Update, terms: Terms, received: Params, batch_size: int, samples: int) -> float:
+def pace_of(update: Update, terms: Terms, received: Params, batch_size: int, samples: int) -> float:
     """Return how far an update went per unit of the work that is claimed; NaN without a step.
 
     ``samples`` are those with which the client introduced itself.
     """
-    assert report.params is not None
-    steps = report.epochs * -(-samples // batch_size)
+    assert update.params is not None
+    steps = update.epochs * -(-samples // batch_size)
     if steps < 1 or not terms.step_scale > 0:
         return math.nan
     with np.errstate(over="ignore"):
-        length = norm(report.params - received)
+        length = norm(update.params - received)
     return length / (terms.step_scale * float(power(np.array(float(steps)), _WORK_EXPONENT)))
 
 
@@ -317,27 +317,27 @@ class FlammaHonest(PlusStrategy[_HonestState]):
         looks, plausible = self._plausible(state, offer, answers)
         inspected, failed = self._inspected(state, offer, answers, plausible, inspect)
         credited, flags, fines, kept = [], {}, {}, []
-        for terms, report in zip(offer.terms, answers, strict=True):
-            client, epochs = report.client, float(report.epochs)
+        for terms, update in zip(offer.terms, answers, strict=True):
+            client, epochs = update.client, float(update.epochs)
             introduced = int(state.samples[client])
-            if report.params is not None and self._misstates(state, report):
-                flags[client] = f"{report.samples} samples of a client that had {introduced}"
-                report = replace(report, samples=introduced)
+            if update.params is not None and self._misstates(state, update):
+                flags[client] = f"{update.samples} samples of a client that had {introduced}"
+                update = replace(update, samples=introduced)
             if why := failed.get(client, ""):
                 flags[client] = f"unverified: its inspection failed ({why})"
-                report, epochs = replace(report, params=None, failure=flags[client]), 0.0
+                update, epochs = replace(update, params=None, failure=flags[client]), 0.0
             elif reason := inspected.get(client, ""):
                 flags[client], fines[client] = reason, self._fine(state, terms, looks[client])
-                report, epochs = replace(report, params=None, epochs=0, failure=reason), 0.0
+                update, epochs = replace(update, params=None, epochs=0, failure=reason), 0.0
             elif client in inspected:
                 epochs += self._released(state, terms, epochs)
             elif plausible[client] < epochs:
                 epochs = plausible[client]
-                flags[client] = f"{report.epochs} epochs claimed look like {epochs:.2g}"
+                flags[client] = f"{update.epochs} epochs claimed look like {epochs:.2g}"
                 if epochs < looks[client]:
-                    flags[client] = f"its update is too long for {report.epochs} epochs"
+                    flags[client] = f"its update is too long for {update.epochs} epochs"
             credited.append(epochs)
-            kept.append(report)
+            kept.append(update)
         return Verdict(tuple(kept), tuple(credited), fines, flags, tuple(inspected), tuple(failed))
 
     def step(self, state: _HonestState, round: Round) -> _HonestState:
@@ -355,9 +355,9 @@ class FlammaHonest(PlusStrategy[_HonestState]):
             unchecked[visited] = 0.0
             unverified, withheld = state.unverified.copy(), state.withheld.copy()
             unverified[failed] += 1
-            for terms, report in zip(offer.terms, verdict.updates, strict=True):
+            for terms, update in zip(offer.terms, verdict.updates, strict=True):
                 if terms.client in failed:
-                    withheld[terms.client] += _rate(terms) * report.epochs
+                    withheld[terms.client] += _rate(terms) * update.epochs
             unverified[visited], withheld[visited] = 0, 0.0
             suspended[list(verdict.fines)] = 1
             suspended[unverified >= _MOST_UNVERIFIED] = 1
@@ -390,16 +390,16 @@ class FlammaHonest(PlusStrategy[_HonestState]):
         terms = {own.client: own for own in offer.terms}
         batch, factor = self.plan.batch_size, self.plan.factor(offer.round)
         return {
-            report.client: pace_of(
-                report,
-                terms[report.client],
+            update.client: pace_of(
+                update,
+                terms[update.client],
                 state.params,
                 batch,
-                int(state.samples[report.client]) if _introduced(state) else report.samples,
+                int(state.samples[update.client]) if _introduced(state) else update.samples,
             )
             / factor
-            for report in answers
-            if report.params is not None
+            for update in answers
+            if update.params is not None
         }
 
     def _plausible(
@@ -413,14 +413,14 @@ class FlammaHonest(PlusStrategy[_HonestState]):
         recent = (state.heard >= offer.round - _RECENT_ROUNDS) & (state.heard > 0)
         earlier = np.where(recent, state.pace, np.nan)
         looks, plausible = {}, {}
-        for report in answers:
-            known, own = earlier.copy(), float(earlier[report.client])
+        for update in answers:
+            known, own = earlier.copy(), float(earlier[update.client])
             known[list(paces)] = list(paces.values())
-            known[report.client] = np.nan
-            others, pace = known[np.isfinite(known)], paces.get(report.client, 0.0)
-            epochs = looks_like(report.epochs, pace, others, own)
-            looks[report.client] = epochs
-            plausible[report.client] = epochs * believed_share(pace, others, own)
+            known[update.client] = np.nan
+            others, pace = known[np.isfinite(known)], paces.get(update.client, 0.0)
+            epochs = looks_like(update.epochs, pace, others, own)
+            looks[update.client] = epochs
+            plausible[update.client] = epochs * believed_share(pace, others, own)
         return looks, plausible
 
     def _inspected(
@@ -436,32 +436,32 @@ class FlammaHonest(PlusStrategy[_HonestState]):
         An empty text of the first is an answer that was verified.
         """
         visited = [
-            (self._claimed(terms, report), report)
-            for terms, report in zip(offer.terms, answers, strict=True)
-            if report.params is not None
+            (self._claimed(terms, update), update)
+            for terms, update in zip(offer.terms, answers, strict=True)
+            if update.params is not None
             and (
-                report.client in offer.inspected
-                or self._misstates(state, report)
-                or plausible[report.client] < report.epochs
-                or report.epochs
-                > proven_epochs(terms, state.largest_costs[report.client], self.epoch_limits)
+                update.client in offer.inspected
+                or self._misstates(state, update)
+                or plausible[update.client] < update.epochs
+                or update.epochs
+                > proven_epochs(terms, state.largest_costs[update.client], self.epoch_limits)
             )
         ]
         if inspect is None or self.inspection_rate == 0 or not visited:
             return {}, {}
         verdicts, failed = {}, {}
         found = {truth.client: truth for truth in inspect([task for task, _ in visited])}
-        for _, report in visited:
-            truth = found.get(report.client)
-            if why := inspector_failure(report, truth):
-                failed[report.client] = why
+        for _, update in visited:
+            truth = found.get(update.client)
+            if why := _inspector_failure(update, truth):
+                failed[update.client] = why
             elif truth is not None:
-                verdicts[report.client] = difference(report, truth, state.params)
+                verdicts[update.client] = difference(update, truth, state.params)
         return verdicts, failed
 
-    def _misstates(self, state: _HonestState, report: Update) -> bool:
+    def _misstates(self, state: _HonestState, update: Update) -> bool:
         """Return whether a client names other samples than when it introduced itself."""
-        return _introduced(state) and report.samples != state.samples[report.client]
+        return _introduced(state) and update.samples != state.samples[update.client]
 
     def _released(self, state: _HonestState, terms: Terms, epochs: float) -> float:
         """Return the epochs of unverified answers that are paid for now that one was verified."""
@@ -470,10 +470,10 @@ class FlammaHonest(PlusStrategy[_HonestState]):
             return 0.0
         return float(min(state.withheld[client] / rate, state.unverified[client] * epochs))
 
-    def _claimed(self, terms: Terms, report: Update) -> LocalWork:
+    def _claimed(self, terms: Terms, update: Update) -> LocalWork:
         """Return the work that a report says was done."""
-        nobody = Profile(report.client, math.nan, report.samples)
-        return replace(Strategy.respond(self, terms, nobody), epochs=report.epochs)
+        nobody = Profile(update.client, math.nan, update.samples)
+        return replace(Strategy.respond(self, terms, nobody), epochs=update.epochs)
 
     def _fine(self, state: _HonestState, terms: Terms, epochs: float) -> float:
         rate = self.inspection_rate

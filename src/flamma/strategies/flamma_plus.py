@@ -51,7 +51,7 @@ _SMALLEST_LOSS = 1e-3
 """Below it a loss weighs as this one does, so that no client's weight is 0."""
 
 
-def latest_losses(before: Floats, updates: Sequence[Update]) -> Floats:
+def _latest_losses(before: Floats, updates: Sequence[Update]) -> Floats:
     """Return every client's last loss, with those that were reported this round."""
     losses = before.copy()
     for update in with_losses(updates):
@@ -377,7 +377,7 @@ class PlusStrategy(GameStrategy[P], Generic[P]):
     def move(self, state: P, round: Round) -> P:
         """Step by this round's updates and the predicted ones of absent clients; serve a mean."""
         received, clients, size = state.params, round.clients, state.trainable_size
-        losses = latest_losses(state.losses, round.updates)
+        losses = _latest_losses(state.losses, round.updates)
         factors = self.loss_factors(losses, round.offer.decay_factor)[clients]
         weights = self.sizes(state.samples, clients) * factors
         mean = self.average(round, weights.tolist())

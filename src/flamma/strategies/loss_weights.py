@@ -52,7 +52,7 @@ class _ByLoss(FedAvg):
         return replace(state, params=params)
 
     @abstractmethod
-    def weights(self, reports: Sequence[Update]) -> list[float]:
+    def weights(self, updates: Sequence[Update]) -> list[float]:
         """Return what each of the reports, all of which have a loss, weighs."""
 
 
@@ -104,8 +104,8 @@ class QFFL(Averaging[GradientState]):
         received = state.params[trained].astype(np.float64)
         lipschitz = 1 / self.plan.step_size(round.number)
         step, scale = np.zeros(received.size), 0.0
-        unit = loss_unit([report.loss + SMALLEST_LOSS_SHIFT for report in usable], self.q)
-        losses = [(report.loss + SMALLEST_LOSS_SHIFT) / unit for report in usable]
+        unit = loss_unit([update.loss + SMALLEST_LOSS_SHIFT for update in usable], self.q)
+        losses = [(update.loss + SMALLEST_LOSS_SHIFT) / unit for update in usable]
         weights, slopes = (power(losses, exponent).tolist() for exponent in (self.q, self.q - 1))
         models = self._models(usable, weights, round.reference, state.trainable_size)
         for model, weight, slope in zip(models, weights, slopes, strict=True):
@@ -119,7 +119,7 @@ class QFFL(Averaging[GradientState]):
 
     def _models(
         self,
-        reports: Sequence[Update],
+        updates: Sequence[Update],
         weights: Sequence[float],
         reference: Reference | None,
         size: int,
@@ -129,7 +129,7 @@ class QFFL(Averaging[GradientState]):
         Any other aggregator's centre stands for all of them. The length of one client's gradient
         could otherwise make the step as small as it likes.
         """
-        own: list[NDArray[np.floating]] = [model_of(report)[:size] for report in reports]
+        own: list[NDArray[np.floating]] = [model_of(update)[:size] for update in updates]
         if AGGREGATORS[self.aggregator.name] is weighted_mean:
             return own
         if reference is not None:
@@ -310,13 +310,13 @@ class Term(_ByLoss):
         """Return FedAvg's terms, asking for the loss, with the tilt among samples."""
         return replace(super().terms(client, round), objective=Objective(tilt=self.sample_tilt))
 
-    def weights(self, reports: Sequence[Update]) -> list[float]:
+    def weights(self, updates: Sequence[Update]) -> list[float]:
         """Return n_k exp(t F_k), but for a common factor that keeps them finite."""
-        losses = np.array([report.loss for report in reports])
+        losses = np.array([update.loss for update in updates])
         largest_exponent = losses.max() if self.t > 0 else losses.min()
         with np.errstate(over="ignore"):
             exponents = self.t * (losses - largest_exponent)
-        weights: list[float] = (exp(exponents) * data_weights(reports)).tolist()
+        weights: list[float] = (exp(exponents) * data_weights(updates)).tolist()
         return weights
 
 
@@ -376,12 +376,12 @@ class Gifair(_ByLoss):
 
     strength: Annotated[float, Between(0, 1, without="high")] = 0.9
 
-    def weights(self, reports: Sequence[Update]) -> list[float]:
+    def weights(self, updates: Sequence[Update]) -> list[float]:
         """Return n_k + λ r_k in units of samples."""
-        losses = np.array([report.loss for report in reports])
+        losses = np.array([update.loss for update in updates])
         below = np.searchsorted(np.sort(losses), losses, side="left")
         above = losses.size - np.searchsorted(np.sort(losses), losses, side="right")
-        samples = data_weights(reports)
+        samples = data_weights(updates)
         price = self.strength * min(samples) / max(losses.size - 1, 1)
         weights: list[float] = (np.array(samples) + price * (below - above)).tolist()
         return weights
@@ -440,9 +440,9 @@ class MaxFL(Averaging[_MaxFLState]):
 
     def step(self, state: _MaxFLState, round: Round) -> _MaxFLState:
         """Note who reached what alone, or step by the weighted updates."""
-        usable = tuple(report for report in round.updates if np.isfinite(report.loss))
-        clients = [report.client for report in usable]
-        losses = np.array([report.loss for report in usable])
+        usable = tuple(update for update in round.updates if np.isfinite(update.loss))
+        clients = [update.client for update in usable]
+        losses = np.array([update.loss for update in usable])
         if round.number == 0:
             alone = state.alone.copy()
             alone[clients] = losses

@@ -136,7 +136,7 @@ class Pricing(Averaging[_PricingState]):
         """Return prices and probabilities of the available clients; None if none can be paid."""
         if not available.size:
             return None
-        sizes = state.samples[available] * plausible_gradients(state.gradients[available])
+        sizes = state.samples[available] * _plausible_gradients(state.gradients[available])
         noises = np.square(np.maximum(sizes / max(float(sizes.max()), _LEAST_SIZE), _LEAST_SIZE))
         game = ParticipationGame(state.costs[available], noises, self.value, self.least)
         left = self._left(state)
@@ -166,8 +166,8 @@ class Pricing(Averaging[_PricingState]):
         params = self.average(round, data_weights(accepted))
         params[trained] = (received + step).astype(np.float32)
         gradients = state.gradients.copy()
-        for report in accepted:
-            gradients[report.client] = self._gradient(report, received, offer.round)
+        for update in accepted:
+            gradients[update.client] = self._gradient(update, received, offer.round)
         return replace(state, params=params, gradients=gradients)
 
     def _left(self, state: _PricingState) -> float | None:
@@ -185,14 +185,14 @@ class Pricing(Averaging[_PricingState]):
             return np.arange(prices.size)
         return np.flatnonzero(np.cumsum(np.maximum(prices, 0.0)) <= left)
 
-    def _gradient(self, report: Update, received: Floats, round: int) -> float:
+    def _gradient(self, update: Update, received: Floats, round: int) -> float:
         """Return the mean size of a client's gradients: its update over η times mini-batches."""
-        batches = self.plan.epochs * math.ceil(report.samples / self.plan.batch_size)
-        moved = norm(model_of(report)[: received.size] - received)
+        batches = self.plan.epochs * math.ceil(update.samples / self.plan.batch_size)
+        moved = norm(model_of(update)[: received.size] - received)
         return moved / (self.plan.step_size(round) * batches)
 
 
-def plausible_gradients(gradients: Floats) -> Floats:
+def _plausible_gradients(gradients: Floats) -> Floats:
     """Return sizes of gradients within a range around the median, which stands for unknown ones.
 
     Examples
@@ -286,23 +286,23 @@ class Contract(Averaging[State]):
     ) -> Verdict:
         """Refuse work that no item of the menu has."""
         menu = self.menu
-        return Verdict(tuple(_on_menu(report, menu) for report in answers))
+        return Verdict(tuple(_on_menu(update, menu) for update in answers))
 
     def payments(self, state: State, round: Round) -> tuple[float, ...]:
         """Return the payment of the item that each has chosen."""
         menu = self.menu
-        chosen = {report.client: report.epochs for report in round.updates}
+        chosen = {update.client: update.epochs for update in round.updates}
         return tuple(
             (menu.payment(chosen[client]) or 0.0) if client in chosen else 0.0
             for client in round.offer.selected
         )
 
 
-def _on_menu(report: Update, menu: ContractMenu) -> Update:
-    if report.params is None or menu.payment(report.epochs) is not None:
-        return report
-    reason = f"refused: {report.epochs} epochs, which no item of the menu has"
-    return replace(report, params=None, epochs=0, failure=reason)
+def _on_menu(update: Update, menu: ContractMenu) -> Update:
+    if update.params is None or menu.payment(update.epochs) is not None:
+        return update
+    reason = f"refused: {update.epochs} epochs, which no item of the menu has"
+    return replace(update, params=None, epochs=0, failure=reason)
 
 
 # FLI: a budget is shared out so that nobody waits long for what its work has cost.
@@ -403,7 +403,7 @@ class FLI(Averaging[_FLIState]):
             state.contributions,
         )
         after = replace(after, contributions=contributions)
-        clients = [report.client for report in round.updates]
+        clients = [update.client for update in round.updates]
         return self.settled(after, clients) if clients else after
 
     def settled(self, state: _FLIState, clients: list[int]) -> _FLIState:
@@ -421,7 +421,7 @@ class FLI(Averaging[_FLIState]):
 
     def payments(self, state: _FLIState, round: Round) -> tuple[float, ...]:
         """Return the payoffs of those that answered."""
-        usable = {report.client for report in round.updates}
+        usable = {update.client for update in round.updates}
         return tuple(
             float(state.paid[client]) if client in usable else 0.0
             for client in round.offer.selected

@@ -103,7 +103,7 @@ def empty_memory(
     return rows, np.full(clients, -1)
 
 
-def recall(
+def _recall(
     strategy: Strategy[Any],
     state: Remembering,
     round: Round,
@@ -275,9 +275,9 @@ def predicted_mean_of_selected(
     return difference
 
 
-def shares_of_data(reports: Sequence[Update]) -> Floats:
+def _shares_of_data(updates: Sequence[Update]) -> Floats:
     """Return the share of each of those who answered in their data."""
-    sizes = np.array(data_weights(reports))
+    sizes = np.array(data_weights(updates))
     return sizes / total(sizes)
 
 
@@ -331,7 +331,7 @@ def _share(part: float, whole: float) -> float:
 
 
 def products(
-    kept: Rows, answered: Rows, places: Ints, reports: Sequence[Update], received: Params
+    kept: Rows, answered: Rows, places: Ints, updates: Sequence[Update], received: Params
 ) -> Floats:
     """Return Σ <y, y>, <y, r>, <r, r>, <u, y> and <u, r> of those who answered and had a row.
 
@@ -340,11 +340,11 @@ def products(
     clients all are 0.
     """
     size = kept.file.size
-    known = [report for report in reports if kept.slots[report.client] >= 0]
+    known = [update for update in updates if kept.slots[update.client] >= 0]
     if len(known) < 2:
         return np.zeros(PRODUCTS)
-    clients = np.array([report.client for report in known])
-    new = _centred([model_of(report)[:size] - received[:size] for report in known])
+    clients = np.array([update.client for update in known])
+    new = _centred([model_of(update)[:size] - received[:size] for update in known])
     old = _centred(list(kept.each(clients)))
     models = _centred([row - received[:size] for row in answered.each(places[clients])])
     pairs = [(old, old), (old, models), (models, models), (new, old), (new, models)]
@@ -400,7 +400,7 @@ class Mifa(Averaging[Remembering]):
         """Remember this round's updates and step by all that is remembered."""
         if not round.updates:
             return state
-        recalled = recall(
+        recalled = _recall(
             self,
             state,
             round,
@@ -454,7 +454,7 @@ class FedVarp(Averaging[Remembering]):
         mean = self.average(round, data_weights(reports))
         kept, known = state.kept, state.kept.known
         every = (state.samples / total(state.samples))[known]
-        shares = shares_of_data(reports)
+        shares = _shares_of_data(reports)
         others = predicted_mean_of_all(self, kept, known, every, round.reference)
         predicted = others - predicted_mean_of_selected(self, kept, round, shares, mean)
         update = change(state.params, mean, size) + predicted

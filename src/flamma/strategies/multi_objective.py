@@ -138,7 +138,7 @@ class FedFV(ByGradients[Remembering]):
         reporting = np.array([report.client for report in moves.reports])
         for age in range(self.tau, 0, -1) if state.round >= self.tau else ():
             then = np.flatnonzero(state.heard == state.round + 1 - age)
-            step = clear_of_others(step, state.kept, np.setdiff1d(then, reporting))
+            step = _clear_of_others(step, state.kept, np.setdiff1d(then, reporting))
         if not changed and step is before:
             return plain
         length = norm(step)
@@ -163,11 +163,11 @@ class FedFV(ByGradients[Remembering]):
         for place in order[: count - kept]:
             for other in order:
                 if other != place:
-                    cleared[place] = clear_of(cleared[place], updates[other])
+                    cleared[place] = _clear_of(cleared[place], updates[other])
         return cleared
 
 
-def clear_of(update: Floats, other: Floats) -> Floats:
+def _clear_of(update: Floats, other: Floats) -> Floats:
     """Return u - (⟨u, v⟩ / ‖v‖²) v if ⟨u, v⟩ < 0, else u itself.
 
     Examples
@@ -179,12 +179,12 @@ def clear_of(update: Floats, other: Floats) -> Floats:
     return update - product / dot(other, other) * other if product < 0 else update
 
 
-def clear_of_others(step: Floats, rows: Rows, clients: Ints) -> Floats:
+def _clear_of_others(step: Floats, rows: Rows, clients: Ints) -> Floats:
     """Return the step without what works against the sum of those clients' rows that it harms."""
     against = np.array([dot(step, row) < 0 for row in rows.each(clients)], dtype=np.bool_)
     if not against.any():
         return step
-    return clear_of(step, rows.weighted_sum(clients[against], np.ones(int(against.sum()))))
+    return _clear_of(step, rows.weighted_sum(clients[against], np.ones(int(against.sum()))))
 
 
 # AdaFed: a common direction along which the larger losses fall faster.
@@ -234,7 +234,7 @@ class AdaFed(ByUnitGradients):
     def moved(self, state: GradientState, moves: Moves) -> Floats:
         """Step along the common direction."""
         units = moves.of_length_1()
-        losses = np.array([report.loss + SMALLEST_LOSS_SHIFT for report in moves.reports])
+        losses = np.array([update.loss + SMALLEST_LOSS_SHIFT for update in moves.reports])
         rates = power(losses / losses.max(), self.gamma)
         weights = weights_of_rates(inner_products(units), rates)
         return moves.received + self.step_length(state) * weighted_sum(units, weights)

@@ -277,7 +277,7 @@ class CGSV(Averaging[OwnModels]):
         units = [scaled(update, length) for update in state.updates(accepted)]
         before = _shares_among(state, clients)
         step = _combined_step(self, state, units, before, round.reference)
-        agreement = np.array([cosine_between(unit, step) for unit in units])
+        agreement = np.array([_cosine_between(unit, step) for unit in units])
         now = np.maximum(self.memory * before + (1 - self.memory) * agreement, self.floor)
         reputations = _with_reputations(state, clients, now)
         shares = _of_largest(hyperbolic_tangent(self.altruism * reputations))
@@ -291,7 +291,7 @@ def scaled(update: Floats, length: float) -> Floats:
     return length / size * update if size > 0 else update
 
 
-def cosine_between(x: Floats, y: Floats) -> float:
+def _cosine_between(x: Floats, y: Floats) -> float:
     """Return the cosine of the angle between two vectors, 0 if one of them has no length."""
     size = norm(x) * norm(y)
     return dot(x, y) / size if size > 0 else 0.0
@@ -378,12 +378,12 @@ class CFFL(Averaging[OwnModels]):
         before = _shares_among(state, round.clients.tolist())
         mixed = self.memory * before + (1 - self.memory) * now
         if self.steepness >= _SMALLEST_STEEPNESS:  # below it sinh is linear, and rounded to 0
-            mixed = hyperbolic_sine(self.steepness * mixed)
+            mixed = _hyperbolic_sine(self.steepness * mixed)
         shares: Floats = mixed / total(mixed)
         return np.where(shares < self.threshold / shares.size, 0.0, shares)
 
 
-def hyperbolic_sine(x: Floats) -> Floats:
+def _hyperbolic_sine(x: Floats) -> Floats:
     """Return sinh x, with the same bits everywhere."""
     sine: Floats = (exp(x) - exp(-x)) / 2
     return sine
@@ -450,10 +450,10 @@ class Incentive(Averaging[_IncentiveState]):
             return state
         gains, shares = marginal_gains(self, round), data_weights(accepted)
         average = state.gain.copy()
-        for report, gain in zip(accepted, gains, strict=True):
+        for update, gain in zip(accepted, gains, strict=True):
             if np.isfinite(gain):
-                kept = self.memory * average[report.client]
-                average[report.client] = kept + (1 - self.memory) * gain
+                kept = self.memory * average[update.client]
+                average[update.client] = kept + (1 - self.memory) * gain
         weights = [
             share * max(gain, 0.0) if np.isfinite(gain) else 0.0
             for share, gain in zip(shares, gains, strict=True)

@@ -50,7 +50,7 @@ _FLOAT16_BITS: Final = np.int32(~0x70001FFF)
 """The bits of a float32 that those of a float16, shifted into their places, may have."""
 
 
-class RowFile:
+class _RowFile:
     """Numbered slots for rows of ``size`` weights, and which of them are in use.
 
     Parameters
@@ -279,7 +279,7 @@ class Rows:
         Each client's slot, -1 for one without a row.
     checksums : ndarray
         The start of the SHA-256 of each client's row as it is in the file.
-    file : RowFile
+    file : _RowFile
         Where the rows are.
     most_slots : int
         How many slots there may be in the file, those of older checkpoints among them.
@@ -287,7 +287,7 @@ class Rows:
 
     slots: Ints
     checksums: Checksums
-    file: RowFile
+    file: _RowFile
     most_slots: int
 
     def __post_init__(self) -> None:
@@ -299,7 +299,7 @@ class Rows:
         fits = clients * size * np.float32().nbytes <= _FLOAT32_ROWS_BYTES
         half = kept_as == "float16" or (kept_as == "auto" and not fits)
         none = np.full(clients, -1, dtype=np.int64)
-        return cls(none, np.zeros(clients, dtype=np.uint64), RowFile(size, half), most_slots)
+        return cls(none, np.zeros(clients, dtype=np.uint64), _RowFile(size, half), most_slots)
 
     @property
     def known(self) -> Ints:
@@ -369,7 +369,7 @@ class Rows:
             If the disk has no room for as many as there may be.
         """
         assert not self.known.size
-        file = RowFile(self.file.size, self.file.half, path)
+        file = _RowFile(self.file.size, self.file.half, path)
         kind = "float16" if file.half else "float32"
         purpose = (
             f"remembering {self.slots.size:,} clients with {file.size:,} weights each in {kind}"

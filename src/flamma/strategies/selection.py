@@ -72,7 +72,7 @@ class _ByUtility(Averaging[U]):
         state = super().step(state, round)
         utility, last_round = state.utility.copy(), state.last_round.copy()
         told = _statistical_utility(state.samples, round.updates)
-        clients = [report.client for report in round.updates]
+        clients = [update.client for update in round.updates]
         utility[clients], last_round[clients] = told, round.number
         return replace(state, utility=utility, last_round=last_round)
 
@@ -88,13 +88,13 @@ def _nothing_known(population: Population) -> tuple[Floats, Ints]:
     return np.zeros(population.clients), np.zeros(population.clients, dtype=np.int64)
 
 
-def _statistical_utility(samples: Ints, reports: Sequence[Update]) -> Floats:
+def _statistical_utility(samples: Ints, updates: Sequence[Update]) -> Floats:
     """Return |B| F of each report; what is not finite counts as the smallest, 0.
 
     |B| is what clients said before the first round, so that they cannot raise it later.
     """
-    clients = [report.client for report in reports]
-    losses = np.array([report.loss for report in reports])
+    clients = [update.client for update in updates]
+    losses = np.array([update.loss for update in updates])
     with np.errstate(over="ignore", invalid="ignore"):
         utility = samples[clients] * losses
     return np.where(np.isfinite(utility), utility, 0.0)
@@ -180,10 +180,10 @@ class PowerOfChoice(Averaging[_SurveyState]):
 
     def step(self, state: _SurveyState, round: Round) -> _SurveyState:
         """Take the plain mean of the models."""
-        reports = round.updates
-        if not reports:
+        updates = round.updates
+        if not updates:
             return state
-        params = self.average(round, [1.0] * len(reports))
+        params = self.average(round, [1.0] * len(updates))
         return replace(state, params=params)
 
 
@@ -390,8 +390,8 @@ class FairFedCS(Averaging[_FairFedCSState]):
             return state
         helped, harmed = state.helped.copy(), state.harmed.copy()
         gains = marginal_gains(self, round)
-        for report, gain in zip(round.updates, gains, strict=True):
-            (helped if gain > 0 else harmed)[report.client] += 1
+        for update, gain in zip(round.updates, gains, strict=True):
+            (helped if gain > 0 else harmed)[update.client] += 1
         return replace(super().step(state, round), helped=helped, harmed=harmed)
 
 

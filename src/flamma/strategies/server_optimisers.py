@@ -173,13 +173,13 @@ class FedNova(Averaging[GradientState]):
 
     def step(self, state: GradientState, round: Round) -> GradientState:
         """Take the mean of the models at an equal number of steps."""
-        reports = round.updates
-        if not reports:
+        updates = round.updates
+        if not updates:
             return state
-        samples = np.array(data_weights(reports))
-        done = np.array([gradient_weight(self.plan, r.samples, r.epochs) for r in reports])
+        samples = np.array(data_weights(updates))
+        done = np.array([gradient_weight(self.plan, r.samples, r.epochs) for r in updates])
         factors = [total(samples * (done / own)) / total(samples) for own in done]
-        models = scaled_models(reports, state.params, factors, state.trainable_size)
+        models = scaled_models(updates, state.params, factors, state.trainable_size)
         shares: Floats = samples / total(samples)
         params = aggregated(self.aggregator, models, shares, round.reference)
         return replace(state, params=params.astype(np.float32))

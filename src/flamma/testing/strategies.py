@@ -32,7 +32,7 @@ from flamma.types import (
 # Clients of a little world that keep and correct what their strategy tells them to.
 
 
-def answer_with_vectors(
+def _answer_with_vectors(
     side: ClientSide, task: LocalWork, broadcast: Broadcast, target: Params
 ) -> Update:
     """Return the report of a client that trains as its task and its vectors say.
@@ -48,8 +48,8 @@ def answer_with_vectors(
     if own is not None:
         kept = walked(own[0], at_hand.received, own[1], target, side.trainable_size)
     loss = float(np.mean((at_hand.received - target) ** 2))
-    report = Update(task.client, trained, 10 + task.client, task.epochs, loss)
-    return side.settle(task, at_hand, report, kept)
+    update = Update(task.client, trained, 10 + task.client, task.epochs, loss)
+    return side.settle(task, at_hand, update, kept)
 
 
 def walked(
@@ -68,7 +68,7 @@ def walked(
     return weights.astype(np.float32)
 
 
-def own_losses(side: ClientSide, broadcast: Broadcast, targets: Params) -> Floats:
+def _own_losses(side: ClientSide, broadcast: Broadcast, targets: Params) -> Floats:
     """Return each client's loss of the model that it evaluates."""
     models = [side.model_of(client, broadcast) for client in range(len(targets))]
     losses: Floats = np.sum(np.square(np.stack(models) - targets, dtype=np.float64), axis=1)
@@ -142,18 +142,18 @@ class ToyFederation:
 
     def answers(self, strategy: Strategy[Any], state: State, offer: Offer) -> list[Update]:
         """Return the honest answer of every selected client."""
-        reports, broadcast, side = [], strategy.broadcast(state), self.side(strategy)
+        updates, broadcast, side = [], strategy.broadcast(state), self.side(strategy)
         for terms in offer.terms:
             profile = Profile(terms.client, float(self.costs[terms.client]), 10 + terms.client)
             task = strategy.respond(terms, profile)
-            reports.append(
+            updates.append(
                 Update(task.client, None, 10 + task.client, 0)
                 if task.abstains
                 else self.train(task, broadcast.params)
                 if side.is_plain(broadcast)
-                else answer_with_vectors(side, task, broadcast, self.targets[task.client])
+                else _answer_with_vectors(side, task, broadcast, self.targets[task.client])
             )
-        return reports
+        return updates
 
     def side(self, strategy: Strategy[Any]) -> ClientSide:
         """Return what clients do with vectors under this very strategy, and what they keep."""
@@ -164,7 +164,7 @@ class ToyFederation:
         broadcast = strategy.broadcast(state)
         if not broadcast.evaluates_kept:
             return self.validate(state.params)[0]
-        return float(np.mean(own_losses(self.side(strategy), broadcast, self.targets)))
+        return float(np.mean(_own_losses(self.side(strategy), broadcast, self.targets)))
 
     def hear(
         self, strategy: Strategy[Any], state: State, seed: int = 0, available: Ints | None = None
@@ -207,9 +207,9 @@ class ToyFederation:
         """Play one round; ``change`` may tamper with what comes back."""
         state = self.hear(strategy, state, seed, available)
         offer = self.offer(strategy, state, seed, available)
-        reports: Sequence[Update] = self.answers(strategy, state, offer)
-        reports = reports if change is None else change(list(reports))
-        after, record = strategy.aggregate(state, offer, reports, self.server)
+        updates: Sequence[Update] = self.answers(strategy, state, offer)
+        updates = updates if change is None else change(list(updates))
+        after, record = strategy.aggregate(state, offer, updates, self.server)
         return after, record
 
     def play(
@@ -222,7 +222,7 @@ class ToyFederation:
         return state
 
 
-def random_plan(seed: int) -> Plan:
+def _random_plan(seed: int) -> Plan:
     """Return a plan as a user might have it, by the seed alone."""
     rng = stream(seed, "plan")
     return Plan(
@@ -234,28 +234,28 @@ def random_plan(seed: int) -> Plan:
     )
 
 
-def values_of(state: State) -> dict[str, Any]:
+def _values_of(state: State) -> dict[str, Any]:
     """Return the fields of a state by name."""
     return {f.name: getattr(state, f.name) for f in fields(state)}
 
 
 def assert_same(first: State, second: State) -> None:
     """Fail unless two states are the same to the last bit."""
-    for name, value in values_of(first).items():
+    for name, value in _values_of(first).items():
         np.testing.assert_array_equal(value, getattr(second, name), err_msg=name)
 
 
-CONTRACT_ROUNDS = 25
-PLAN = Plan(rounds=CONTRACT_ROUNDS, per_round=3, epochs=4, learning_rate=0.1)
-RANDOM_PLANS = 40
+_CONTRACT_ROUNDS = 25
+PLAN = Plan(rounds=_CONTRACT_ROUNDS, per_round=3, epochs=4, learning_rate=0.1)
+_RANDOM_PLANS = 40
 
 
-def _model(report: Update) -> Any:
-    assert report.params is not None
-    return report.params
+def _model(update: Update) -> Any:
+    assert update.params is not None
+    return update.params
 
 
-BAD_REPORTS: dict[str, Callable[[Update], Update]] = {
+_BAD_UPDATES: dict[str, Callable[[Update], Update]] = {
     "nan": lambda r: replace(r, params=np.full(SIZE, np.nan, np.float32)),
     "infinite": lambda r: replace(r, params=np.full(SIZE, np.inf, np.float32)),
     "too short": lambda r: replace(r, params=_model(r)[:-1]),
@@ -286,7 +286,7 @@ class StrategyContract:
     def test_it_learns(self, world: ToyFederation) -> None:
         """After the plan's rounds the validation loss is well below that of the start."""
         strategy = self.make()
-        trained = world.loss(strategy, world.play(strategy, CONTRACT_ROUNDS))
+        trained = world.loss(strategy, world.play(strategy, _CONTRACT_ROUNDS))
         assert trained < 0.5 * world.loss(strategy, world.begin(strategy))
 
     def test_a_state_is_never_changed(self, world: ToyFederation) -> None:
@@ -294,7 +294,7 @@ class StrategyContract:
         strategy = self.make()
         state = world.begin(strategy)
         while state.round < 12:
-            before = {k: np.array(v, copy=True) for k, v in values_of(state).items()}
+            before = {k: np.array(v, copy=True) for k, v in _values_of(state).items()}
             following, _ = world.play_round(strategy, state)
             for key, value in before.items():
                 np.testing.assert_array_equal(value, getattr(state, key), err_msg=key)
@@ -303,7 +303,7 @@ class StrategyContract:
     def test_the_same_seed_gives_the_same_bits(self, world: ToyFederation) -> None:
         """Two plays with one seed end in the same state."""
         assert_same(
-            world.play(self.make(), CONTRACT_ROUNDS), world.play(self.make(), CONTRACT_ROUNDS)
+            world.play(self.make(), _CONTRACT_ROUNDS), world.play(self.make(), _CONTRACT_ROUNDS)
         )
 
     def test_selection_is_random_unless_contributions_decide(self, world: ToyFederation) -> None:
@@ -324,8 +324,8 @@ class StrategyContract:
 
     def test_the_order_of_reports_does_not_matter(self, world: ToyFederation) -> None:
         """Reports are reduced in client order, whatever order they come in."""
-        backwards = world.play(self.make(), CONTRACT_ROUNDS, change=lambda reports: reports[::-1])
-        assert_same(world.play(self.make(), CONTRACT_ROUNDS), backwards)
+        backwards = world.play(self.make(), _CONTRACT_ROUNDS, change=lambda updates: updates[::-1])
+        assert_same(world.play(self.make(), _CONTRACT_ROUNDS), backwards)
 
     def test_saved_and_loaded_it_goes_on_as_before(
         self, world: ToyFederation, tmp_path: Path
@@ -364,8 +364,8 @@ class StrategyContract:
 
     def test_an_honest_answer_is_never_refused(self, world: ToyFederation) -> None:
         """Whatever the plan, what clients do by the strategy's own ``respond`` is accepted."""
-        for seed in range(RANDOM_PLANS):
-            plan = random_plan(seed)
+        for seed in range(_RANDOM_PLANS):
+            plan = _random_plan(seed)
             costs = np.exp(stream(seed, "honest").normal(-2, 1, world.clients))
             own = ToyFederation.make(world.clients, costs=costs)
             strategy = self.make(plan)
@@ -374,20 +374,20 @@ class StrategyContract:
                 state, record = own.play_round(strategy, state, seed)
                 assert not record.outcome.failed, f"{plan}: {record.outcome.failed}"
 
-    @pytest.mark.parametrize("bad", BAD_REPORTS)
+    @pytest.mark.parametrize("bad", _BAD_UPDATES)
     def test_a_bad_report_is_left_out_and_recorded(self, world: ToyFederation, bad: str) -> None:
         """A report that cannot be used counts as a missing one, and the record has the reason."""
         strategy = self.make()
         state = self._before_two_answers(strategy, world)
         victims = []
 
-        def spoil(reports: list[Update]) -> list[Update]:
-            *others, last = reports
+        def spoil(updates: list[Update]) -> list[Update]:
+            *others, last = updates
             victims.append(last.client)
-            return [*others, BAD_REPORTS[bad](last)]
+            return [*others, _BAD_UPDATES[bad](last)]
 
-        def lose(reports: list[Update]) -> list[Update]:
-            return reports[:-1]
+        def lose(updates: list[Update]) -> list[Update]:
+            return updates[:-1]
 
         spoiled, record = world.play_round(strategy, state, change=spoil)
         without, missing = world.play_round(strategy, state, change=lose)
@@ -404,9 +404,9 @@ class StrategyContract:
         while state.round < 10:
             state = world.hear(strategy, state)
             offer = world.offer(strategy, state)
-            reports = world.answers(strategy, state, offer)[1:]
-            state, record = strategy.aggregate(state, offer, reports, world.server)
-            accepted = {r.client for r in reports if r.params is not None}
+            updates = world.answers(strategy, state, offer)[1:]
+            state, record = strategy.aggregate(state, offer, updates, world.server)
+            accepted = {r.client for r in updates if r.params is not None}
             told = accepted | set(record.outcome.abstained) | set(record.outcome.failed)
             assert told == set(record.selected) == set(offer.selected)
 
@@ -414,7 +414,7 @@ class StrategyContract:
         """If no client answers, the model stays and the round counts."""
         strategy = self.make()
         state = world.play(strategy, 3)
-        after, record = world.play_round(strategy, state, change=lambda reports: [])
+        after, record = world.play_round(strategy, state, change=lambda updates: [])
         np.testing.assert_array_equal(after.params, state.params)
         assert len(record.outcome.failed) == len(record.selected)
         assert after.round == state.round + 1
@@ -431,11 +431,11 @@ class StrategyContract:
         strategy = self.make()
         state = world.hear(strategy, self._before_two_answers(strategy, world))
         offer = world.offer(strategy, state)
-        reports = world.answers(strategy, state, offer)
+        updates = world.answers(strategy, state, offer)
         stranger = next(c for c in range(world.clients) if c not in offer.selected)
-        extra = replace(reports[0], client=stranger, params=_model(reports[0]) + 100)
-        twice = replace(reports[0], params=_model(reports[0]) + 100)
+        extra = replace(updates[0], client=stranger, params=_model(updates[0]) + 100)
+        twice = replace(updates[0], params=_model(updates[0]) + 100)
         assert_same(
-            strategy.aggregate(state, offer, reports, world.server)[0],
-            strategy.aggregate(state, offer, [*reports, extra, twice], world.server)[0],
+            strategy.aggregate(state, offer, updates, world.server)[0],
+            strategy.aggregate(state, offer, [*updates, extra, twice], world.server)[0],
         )
