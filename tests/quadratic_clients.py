@@ -66,7 +66,8 @@ def play(strategy, rounds, samples=SAMPLES, lost=()):
         ]
         reports = [answer(side, strategy.broadcast(state), task, samples) for task in tasks]
         state, record = strategy.aggregate(state, made, reports)
-        record = Federation(strategy, None, None, 0)._counted(record, state, None)
+        federation = Federation(strategy, None, None, 0)
+        record = federation._with_traffic(record, strategy.broadcast(state), None)
         states.append(state)
         records.append(record)
     return states, records, side

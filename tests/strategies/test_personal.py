@@ -66,7 +66,7 @@ def test_epochs_of_own_models_count_as_work(own_epochs, counted):
     _, records, _ = play(strategy, 1)
     assert records[0].outcome.epochs_total == counted
     task = strategy.personal_work(work(0, 1, 2, 0.1))
-    assert (task.epochs, task.proximal) == (own_epochs or 2, 1.0)
+    assert (task.epochs, task.terms.objective.proximal) == (own_epochs or 2, 1.0)
 
 
 def test_alone_everybody_goes_on_from_its_own_model():
