@@ -228,7 +228,7 @@ def read_options(
         elif loose:
             chosen[key] = value
         else:
-            raise unknown_key(key, known, where)
+            raise _unknown_key(key, known, where)
     for name, value in chosen.items():
         if value is inspect._empty:
             raise ConfigError(Key(f"{where}{name}"), " is missing.")
@@ -249,12 +249,12 @@ def from_table(
     options = {}
     for key, value in table.items():
         if key not in names:
-            raise unknown_key(key, names, where)
+            raise _unknown_key(key, names, where)
         options[key] = convert(value, hints[key], f"{where}{key}")
     return options
 
 
-def unknown_key(
+def _unknown_key(
     key: str, known: Iterable[str], where: str = "", others: Mapping[str, str] | None = None
 ) -> ConfigError:
     """Return what says that a table has no such key, and which key was probably meant.
@@ -590,7 +590,7 @@ class Registry(Generic[Entry]):
                 table = {k: v for k, v in table.items() if k in own or k not in others}
             strange = [] if _takes_anything(entry) else [k for k in table if k not in own]
             if strange:
-                raise unknown_key(strange[0], (*beside, key, *own), f"{where}.", others)
+                raise _unknown_key(strange[0], (*beside, key, *own), f"{where}.", others)
         return Choice(name, read_options(entry, table, f"{where}."))
 
     def bind(self, choice: Choice) -> Callable[..., Any]:

@@ -201,7 +201,7 @@ _ROLES: Mapping[str, Callable[[int], int]] = {
 """Clients by their place among all in the order of their true costs."""
 
 
-def choose_subjects(given: Sequence[str | int] | None, costs: Floats) -> dict[str, int]:
+def _choose_subjects(given: Sequence[str | int] | None, costs: Floats) -> dict[str, int]:
     """Return the clients that are audited, by what they are called; one may have two names.
 
     Raises
@@ -211,9 +211,9 @@ def choose_subjects(given: Sequence[str | int] | None, costs: Floats) -> dict[st
 
     Examples
     --------
-    >>> choose_subjects(None, np.array([0.3, 0.1, 0.2]))
+    >>> _choose_subjects(None, np.array([0.3, 0.1, 0.2]))
     {'cheapest': 1, 'median': 2, 'dearest': 0}
-    >>> choose_subjects(["2", "dearest"], np.array([0.3, 0.1, 0.2]))
+    >>> _choose_subjects(["2", "dearest"], np.array([0.3, 0.1, 0.2]))
     {'2': 2, 'dearest': 0}
     """
     order = np.argsort(costs, kind="stable")
@@ -376,7 +376,7 @@ def _suite_at(given: str | Path) -> Suite | None:
     return read_suite(path) if is_suite else None
 
 
-def check_data(source: AuditSource, data_dir: Path | None = None) -> None:
+def _check_data(source: AuditSource, data_dir: Path | None = None) -> None:
     """Refuse a finished run whose data are gone, or are not the data that it was run with.
 
     Raises
@@ -461,7 +461,7 @@ class _Counterfactual:
     job: RunJob
 
 
-def count_counterfactuals(
+def _count_counterfactuals(
     cell: Cell, clients: Sequence[str | int] | None, deviations: Sequence[Deviation]
 ) -> int:
     """Return how many counterfactual runs a cell has, or refuse what is asked for."""
@@ -469,10 +469,10 @@ def count_counterfactuals(
     for deviation in deviations:
         if deviation.partners >= count:
             raise ConfigError(f"{deviation.name} needs {deviation.partners + 1} clients.")
-    return len(choose_subjects(clients, np.zeros(count))) * len(deviations)
+    return len(_choose_subjects(clients, np.zeros(count))) * len(deviations)
 
 
-def plan_counterfactuals(
+def _plan_counterfactuals(
     cell: Cell,
     honest: Evidence,
     clients: Sequence[str | int] | None,
@@ -481,7 +481,7 @@ def plan_counterfactuals(
     """Yield a run for every audited client of a cell and every deviation."""
     assert honest.population.costs is not None
     config, population = cell.config, RunFolder(honest.path).text(POPULATION)
-    for subject, client in choose_subjects(clients, honest.population.costs).items():
+    for subject, client in _choose_subjects(clients, honest.population.costs).items():
         factor: float | None = None
         if any(deviation.needs_best_report for deviation in deviations):
             factor = best_cost_factor(config, honest, client)
@@ -497,7 +497,7 @@ def plan_counterfactuals(
             yield _Counterfactual(cell, honest, subject, client, group, deviation, job)
 
 
-def find_gain(planned: _Counterfactual, folder: Path) -> Finding:
+def _find_gain(planned: _Counterfactual, folder: Path) -> Finding:
     """Return what a client gained in a run, beside the honest one."""
     before, group = planned.honest, planned.group
     after = read_evidence(folder / planned.job.folder)
@@ -528,7 +528,7 @@ def find_gain(planned: _Counterfactual, folder: Path) -> Finding:
     )
 
 
-def audited_cases(
+def _audited_cases(
     source: AuditSource,
     honest: Mapping[Path, Evidence],
     found: Mapping[_Counterfactual, Finding],
@@ -693,7 +693,7 @@ def audit_source(
     """Carry out an audit in a directory, or what is left of it, and write what it found."""
     check_processes(processes)
     tried = choose_deviations(deviations)
-    sizes = {cell.folder: count_counterfactuals(cell, clients, tried) for cell in source.cells}
+    sizes = {cell.folder: _count_counterfactuals(cell, clients, tried) for cell in source.cells}
     check_runnable(
         [
             cell.config
@@ -704,7 +704,7 @@ def audit_source(
         source.own,
         data_dir,
     )
-    check_data(source, data_dir)
+    _check_data(source, data_dir)
     guard = RunFolder(folder)
     guard.lock()
     try:
@@ -728,7 +728,7 @@ def audit_source(
             counterfactual
             for cell in source.cells
             if cell.folder in honest
-            for counterfactual in plan_counterfactuals(cell, honest[cell.folder], clients, tried)
+            for counterfactual in _plan_counterfactuals(cell, honest[cell.folder], clients, tried)
         ]
         # A client that is audited under two names has one run.
         second = list({c.job.folder: c.job for c in planned}.values())
@@ -736,10 +736,10 @@ def audit_source(
         whole = replace(whole, rounds=rounds, runs=len(first) + len(second))
         part = _within(whole, on_progress)
         failed |= do_jobs(second, folder, processes, part, data_dir, source.own)
-        found = {c: find_gain(c, folder) for c in planned if str(c.job.folder) not in failed}
+        found = {c: _find_gain(c, folder) for c in planned if str(c.job.folder) not in failed}
         if not found:
             raise RunError(f"every run failed, such as {next(iter(failed.items()))}.")
-        result = Audit(source.name, tuple(audited_cases(source, honest, found, folder)), failed)
+        result = Audit(source.name, tuple(_audited_cases(source, honest, found, folder)), failed)
         write_audit(result, folder)
     finally:
         guard.close()

@@ -79,7 +79,7 @@ _CellRuns = Sequence[tuple[Cell, Run]]
 """Finished runs, and what each is of."""
 
 
-def compared_metrics(
+def _compared_metrics(
     runs: _CellRuns, summaries: Sequence[Summary], names: Sequence[str]
 ) -> list[dict[str, float | None]]:
     """Return these metrics of every run, None where a run does not have one.
@@ -357,7 +357,7 @@ def compared(
 ) -> Comparison:
     """Return the comparison of finished runs."""
     summaries = [run.summary() for _, run in runs]
-    metrics = compared_metrics(runs, summaries, shown_metrics())
+    metrics = _compared_metrics(runs, summaries, shown_metrics())
     groups: dict[tuple[str, str, str], dict[int, dict[str, float | None]]] = {}
     hashes: dict[tuple[str, str, str], list[str]] = {}
     samples: dict[tuple[str, str, str], tuple[int, int]] = {}
@@ -495,7 +495,7 @@ def statistics_note(found: Sequence[AcrossSettings]) -> str:
     for own in found:
         label = METRICS[own.metric].label
         told.append(
-            f"{label}: Friedman's test p {p_text(own.friedman_p)}, mean ranks that differ by less "
+            f"{label}: Friedman's test p {_p_text(own.friedman_p)}, mean ranks that differ by less "
             f"than {own.critical_difference:.2f} are not significantly different (Nemenyi)"
         )
     left_out = dict.fromkeys(label_of(name) for own in found for name in own.left_out)
@@ -507,12 +507,12 @@ def statistics_note(found: Sequence[AcrossSettings]) -> str:
     )
 
 
-def p_text(p: float) -> str:
+def _p_text(p: float) -> str:
     """Return a p-value, not more exactly than it is worth.
 
     Examples
     --------
-    >>> p_text(0.0421), p_text(0.00002)
+    >>> _p_text(0.0421), _p_text(0.00002)
     ('0.042', '<0.001')
     """
     return f"<{_SMALLEST_P:g}" if p < _SMALLEST_P else f"{p:.3f}"
@@ -523,9 +523,9 @@ def _cells(own: AgainstReference) -> list[str]:
         f"{own.wins}-{own.ties}-{own.losses}",
         f"{own.difference:+.2f}",
         f"{own.low:+.2f} to {own.high:+.2f}",
-        p_text(own.sign_p),
-        p_text(own.wilcoxon_p),
-        p_text(own.holm_p),
+        _p_text(own.sign_p),
+        _p_text(own.wilcoxon_p),
+        _p_text(own.holm_p),
     ]
 
 
@@ -909,7 +909,7 @@ _LARGEST_VALUE = 1e100
 """A value of a metric beyond this is taken for damage: its square could not be computed with."""
 
 
-class TableVersionError(ValueError):
+class _TableVersionError(ValueError):
     """A table is of a version that cannot be read here."""
 
 
@@ -924,11 +924,11 @@ def parse_table(text: str) -> Comparison:
     try:
         table = json.loads(text)
         if table["rows"] and all(isinstance(row["seeds"], int) for row in table["rows"]):
-            raise TableVersionError("version 0.1 wrote it, and commit 5770684 reads it")
+            raise _TableVersionError("version 0.1 wrote it, and commit 5770684 reads it")
         if verified(text) is None:
             raise ValueError("it does not match its checksum")
         if table.get("version", TABLE_VERSION) > TABLE_VERSION:
-            raise TableVersionError("a newer version of FLamma wrote it, so update this one")
+            raise _TableVersionError("a newer version of FLamma wrote it, so update this one")
         return Comparison(
             str(table["name"]),
             [_published_row(row) for row in table["rows"]],
@@ -1066,7 +1066,7 @@ def read_published(path: Path, regular: bool = False) -> Comparison:
     text = read_text(path, _MOST_TABLE_BYTES, regular)
     try:
         return parse_table(text)
-    except TableVersionError as error:
+    except _TableVersionError as error:
         raise InputFileError(f"{path} cannot be checked: {error}.") from error
     except ValueError as error:
         raise InputFileError(

@@ -226,7 +226,7 @@ def title_of(path: Path) -> str:
     return re.sub(r"[^\w.-]+", "-", path.stem)[:_MOST_TITLE].strip("-. ") or "own"
 
 
-def with_current_keys(tables: TableView) -> TableView:
+def _with_current_keys(tables: TableView) -> TableView:
     """Return tables in which ``training.optimizer`` is called ``training.optimiser``.
 
     Raises
@@ -265,7 +265,7 @@ def keys_of_tables() -> dict[str, str]:
 # What a configuration is refused with: impossible values, and tables that do not go together.
 
 
-def check_config(config: Config) -> None:
+def _check_config(config: Config) -> None:
     """Refuse a configuration that cannot be run.
 
     Raises
@@ -410,7 +410,7 @@ class Config:
     clock: ClockConfig = field(default_factory=ClockConfig)
 
     def __post_init__(self) -> None:
-        check_config(self)
+        _check_config(self)
 
     def with_settings(self, settings: TableView) -> Config:
         """Return the configuration with dotted settings, such as ``engine.processes``, put in."""
@@ -514,7 +514,7 @@ def make_config(tables: TableView, needs_strategy: bool = True) -> Config:
     for key in tables:
         if key not in (names := [f.name for f in fields(ConfigTables)]):
             raise _unknown_key(key, names)
-    tables = with_dataset_defaults(with_current_keys(tables))
+    tables = with_dataset_defaults(_with_current_keys(tables))
     top = ConfigTables(**from_table(ConfigTables, tables))
     training = top.training
     plan = Plan(

@@ -69,7 +69,7 @@ class Part:
         for name in self.registry:
             try:
                 entry = self.registry[name]
-                found[name] = describe_entry(entry) + missing_note(entry)
+                found[name] = _describe_entry(entry) + _missing_note(entry)
             except FlammaError as error:
                 found[name] = str(error)
         return found
@@ -98,7 +98,7 @@ PARTS = (
 """All parts, in the order in which they are listed."""
 
 
-def describe_entry(entry: Any) -> str:
+def _describe_entry(entry: Any) -> str:
     """Return one line on an entry: what it says of itself, or the first line of its docstring."""
     for attribute in ("summary", "about", "label"):
         if told := getattr(entry, attribute, ""):
@@ -107,7 +107,7 @@ def describe_entry(entry: Any) -> str:
     return str(line.removeprefix("Return ").replace("``", "").rstrip("."))
 
 
-def missing_note(entry: Any) -> str:
+def _missing_note(entry: Any) -> str:
     """Return what to install before an entry can be used, in parentheses; empty if nothing."""
     wanted = getattr(entry, "needs", ())
     for module in wanted if isinstance(wanted, tuple) else ():  # what a strategy needs is no module

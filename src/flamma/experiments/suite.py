@@ -69,12 +69,12 @@ def _check_tables(given: TableView, what: str) -> None:
             raise ConfigError(f"suite.{what}.{name} must be a table, not {quoted(table)}.")
 
 
-def data_of(run: TableView, setting: TableView) -> tuple[str, str]:
+def _data_of(run: TableView, setting: TableView) -> tuple[str, str]:
     """Return the dataset and the split of a setting.
 
     Examples
     --------
-    >>> data_of({"data": {"split": "iid"}}, {"data": {"dataset": "mnist"}})
+    >>> _data_of({"data": {"split": "iid"}}, {"data": {"dataset": "mnist"}})
     ('mnist', 'iid')
     """
     tables = with_settings(spelled_out(run), dotted_settings(spelled_out(setting)))
@@ -85,10 +85,10 @@ def data_of(run: TableView, setting: TableView) -> tuple[str, str]:
 
 def _setting_places(run: TableView, settings: Settings) -> tuple[tuple[str, str], ...]:
     """Return the settings, each with the name of its split."""
-    return tuple((name, data_of(run, table)[1]) for name, table in settings.items())
+    return tuple((name, _data_of(run, table)[1]) for name, table in settings.items())
 
 
-def chosen_settings(
+def _chosen_settings(
     run: TableView,
     settings: Settings,
     names: Sequence[str] | None,
@@ -101,7 +101,7 @@ def chosen_settings(
     ConfigError
         If there is no such setting or dataset, or nothing is left.
     """
-    data = {name: data_of(run, table) for name, table in settings.items()}
+    data = {name: _data_of(run, table) for name, table in settings.items()}
     known = dict.fromkeys([*settings, *(dataset for dataset, _ in data.values())])
     for name in names or ():
         if name not in known:
@@ -189,7 +189,7 @@ PLACES = ("datasets", "splits", "pairs")
 SUITE = "suite.toml"
 """The file of a comparison's directory that says what it is to run."""
 
-MOST_RUNS = 100_000
+_MOST_RUNS = 100_000
 """The most runs of a suite; all of their configurations are in memory at once."""
 
 
@@ -267,8 +267,8 @@ class Suite:
         named = strategies_named(self.strategies, variants(self.overrides))
         object.__setattr__(self, "strategies", named)
         runs = self.seeds * math.prod(len(getattr(self, kind)) for kind in KINDS)
-        if runs > MOST_RUNS:
-            raise ConfigError(f"a suite may have {MOST_RUNS:,} runs, but this has {runs:,}.")
+        if runs > _MOST_RUNS:
+            raise ConfigError(f"a suite may have {_MOST_RUNS:,} runs, but this has {runs:,}.")
         for kind in KINDS:
             chosen = getattr(self, kind)
             if not chosen or len(set(chosen)) != len(chosen):
@@ -400,7 +400,7 @@ def narrowed(
         chosen["strategies"] = strategies_named(chosen["strategies"], variants(suite.overrides))
     if suite.settings:
         wanted = chosen.pop("datasets", None), chosen.pop("splits", None)
-        suite = _of_settings(suite, chosen_settings(suite.run, suite.settings, *wanted))
+        suite = _of_settings(suite, _chosen_settings(suite.run, suite.settings, *wanted))
     left = {kind: chosen.get(kind, getattr(suite, kind)) for kind in KINDS}
     names = _names_in(left["datasets"], left["splits"], left["strategies"])
     return replace(
@@ -612,11 +612,11 @@ def asked_suite(
     if "datasets" in asked:
         raise ConfigError("there are data of your own and datasets by name: leave one out.")
     chosen = narrowed(suite, seeds, left, first_seed, **asked)
-    chosen = with_own_data(chosen, gathered, own.model is not None, "splits" in asked)
+    chosen = _with_own_data(chosen, gathered, own.model is not None, "splits" in asked)
     return chosen, replace(own, data=gathered, known={})
 
 
-def with_own_data(
+def _with_own_data(
     suite: Suite, own: GatheredSamples | FederatedData, has_model: bool, has_splits: bool
 ) -> Suite:
     """Return a suite for data of one's own in place of its datasets.

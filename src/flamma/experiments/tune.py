@@ -49,7 +49,7 @@ SPACE: Mapping[str, tuple[float, float, bool]] = {
 _MOST_POINTS_CHECKED = 1000
 """Points of a grid whose configurations are checked before the first trial, 3 ms each."""
 
-Goal = Literal["fair", "mean", "accuracy"]
+_Goal = Literal["fair", "mean", "accuracy"]
 """``accuracy`` is what ``mean`` was called when nothing else was scored."""
 _OnTrial = Callable[[int, JsonTable, float | None], None]
 """Called with a finished trial's number, its options and its score; None if it was given up."""
@@ -109,7 +109,7 @@ def tune_config(
     own: UserObjects = NO_OBJECTS,
     trials: int = 30,
     grid: Mapping[str, Sequence[Any]] | None = None,
-    objective: Goal = "fair",
+    objective: _Goal = "fair",
     on_trial: _OnTrial | None = None,
     data_dir: Path | None = None,
 ) -> Tuned:
@@ -204,7 +204,7 @@ def score_text(score: float) -> str:
     return f"{score:.2f}" if abs(score) >= 1 else f"{score:.4f}"
 
 
-def _told(objective: Goal, kind: ScoreKind) -> str:
+def _told(objective: _Goal, kind: ScoreKind) -> str:
     """Return what a score of a search is."""
     unit = f", {kind.unit}" if kind.unit else ""
     if objective != "fair":
@@ -220,7 +220,7 @@ def _points_of(grid: Mapping[str, Sequence[Any]] | None, trials: int) -> int:
 
 
 def _study(
-    optuna: Any, folder: Path, config: Config, grid: Any, objective: Goal, data_sha256: str
+    optuna: Any, folder: Path, config: Config, grid: Any, objective: _Goal, data_sha256: str
 ) -> Study:
     from optuna.storages.journal import JournalFileBackend
 
@@ -299,7 +299,7 @@ def _points(grid: Mapping[str, Sequence[Any]] | None, config: Config) -> Iterato
         yield dict(zip(grid, point, strict=True))
 
 
-def _score(records: Sequence[RoundRecord], objective: Goal) -> float | None:
+def _score(records: Sequence[RoundRecord], objective: _Goal) -> float | None:
     """Return the mean score of the evaluated rounds; None if none was, or if it diverged.
 
     More is better: of a metric of which less is, it is the negative.
@@ -328,7 +328,7 @@ def tune(
     *,
     trials: int = 30,
     grid: Mapping[str, Sequence[Any]] | None = None,
-    objective: Goal = "fair",
+    objective: _Goal = "fair",
     data: Any = None,
     model: Any = None,
     strategy: str | Mapping[str, Any] | None = None,

@@ -179,11 +179,11 @@ def completed(
         chosen["per_round"] = max(1, min(ConfigTables.per_round, clients))
     named = tables.get("model", {})
     if not model and isinstance(named, Mapping) and "name" not in named:
-        chosen["model"] = {"name": default_model(shape_of(own)), **named}
+        chosen["model"] = {"name": default_model(_shape_of(own)), **named}
     return chosen
 
 
-def asked_for(config: Config) -> JsonTable:
+def _asked_for(config: Config) -> JsonTable:
     """Return the tables of a configuration without what own data decide, where it is at defaults.
 
     A configuration that is complete does not tell what was asked for from what was filled in.
@@ -238,7 +238,7 @@ def default_model(shape: tuple[int, ...]) -> str:
     return "lenet5" if picture else "mlp"
 
 
-def shape_of(own: GatheredSamples | FederatedData) -> tuple[int, ...]:
+def _shape_of(own: GatheredSamples | FederatedData) -> tuple[int, ...]:
     """Return the shape of one sample."""
     return own.shape if isinstance(own, FederatedData) else own.encoding.shape
 
@@ -267,12 +267,6 @@ def server_samples(own: GatheredSamples) -> int:
 def needs_server_samples(strategy: str) -> bool:
     """Return whether a strategy scores updates on the server's own data."""
     return strategy in STRATEGIES and STRATEGIES[strategy].needs.validation
-
-
-def file_of(tables: TableView) -> Path | None:
-    """Return the file of data that tables name, None if they name none."""
-    named = _table(tables).get("file")
-    return Path(named) if isinstance(named, str) else None
 
 
 def _real_valued(data: FederatedData) -> FederatedData:
@@ -423,7 +417,7 @@ def gathered_for(tables: TableView, data: Any = None, group: Any = None) -> Any:
 def tables_of(config: ConfigSource, has_data: bool = False) -> JsonTable:
     """Return the tables of a configuration; with own data, without what these decide."""
     if isinstance(config, Config):
-        return asked_for(config) if has_data else config.as_tables()
+        return _asked_for(config) if has_data else config.as_tables()
     if isinstance(config, str | Path):
         return spelled_out(read_config(Path(config)))
     if config is not None and not isinstance(config, Mapping):
