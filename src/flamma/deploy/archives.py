@@ -96,7 +96,11 @@ def unpack(path: Path, folder: Path) -> JsonTable:
             for entry in archive:
                 if about is not None or len(found) > _MAX_ARCHIVED_FILES:
                     raise DeployError(f"{path} has more in it than it should.")
-                source = _plain_file(path, archive, entry)
+                source = archive.extractfile(entry) if entry.type == tarfile.REGTYPE else None
+                if source is None:
+                    raise DeployError(
+                        f"{path} has an entry that is no plain file: {entry.name[:100]!r}."
+                    )
                 if entry.name == _CONTENTS:
                     about = verified(source.read(_MAX_CONTENTS_BYTES).decode(errors="replace"))
                     about = about or {}
@@ -129,13 +133,6 @@ def checked_name(name: str) -> PurePosixPath:
     if unfit or not name.isprintable() or "\\" in name or len(name) > _MAX_PATH_LENGTH:
         raise DeployError(f"the backup has an entry that does not belong there: {name[:100]!r}.")
     return PurePosixPath(name)
-
-
-def _plain_file(path: Path, archive: tarfile.TarFile, entry: tarfile.TarInfo) -> IO[bytes]:
-    source = archive.extractfile(entry) if entry.type == tarfile.REGTYPE else None
-    if source is None:
-        raise DeployError(f"{path} has an entry that is no plain file: {entry.name[:100]!r}.")
-    return source
 
 
 def _copied(source: IO[bytes], target: Path, entry: tarfile.TarInfo) -> JsonTable:

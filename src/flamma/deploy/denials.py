@@ -66,7 +66,12 @@ class Denials:
     def note_answer(self, site: str, path: str, status: int, content: bytes) -> None:
         """Note that the SuperLink itself refused to let a site in, if it did."""
         if path == _ACTIVATE_PATH and status >= 400:
-            self._note(site, f"the SuperLink refuses it ({status}: {_message(content)})")
+            text = content.decode("utf-8", "replace")
+            with contextlib.suppress(ValueError, AttributeError):
+                table = json.loads(text)
+                text = str(table.get("message") or table.get("detail") or text)
+            reason = " ".join(text.split())[:_MAX_REASON_LENGTH] or "-"
+            self._note(site, f"the SuperLink refuses it ({status}: {reason})")
 
     def _note(self, site: str, why: str) -> None:
         self._last = time.monotonic()
@@ -155,12 +160,3 @@ def site_reasons(host: ServerHost) -> dict[str, str]:
         if never and name not in denied and _STRANGER in denied:
             found[name] += f"; {denied[_STRANGER]}"
     return found
-
-
-def _message(content: bytes) -> str:
-    """Return what the SuperLink says in an answer with an error, in one line."""
-    text = content.decode("utf-8", "replace")
-    with contextlib.suppress(ValueError, AttributeError):
-        table = json.loads(text)
-        text = str(table.get("message") or table.get("detail") or text)
-    return " ".join(text.split())[:_MAX_REASON_LENGTH] or "-"

@@ -128,7 +128,10 @@ class Followed:
             self._tell_states()
             if not found.finished and process.has_died():
                 with contextlib.suppress(DeployError):  # the server is dying, too: see later
-                    found = _buried(control, run_id)
+                    found = control.run(run_id)
+                    if not found.finished:  # Flower itself would notice after a minute
+                        control.stop(run_id)
+                        found = FlowerRun(run_id, "finished", "failed", "its ServerApp died")
             if found.finished:
                 return found
 
@@ -220,15 +223,6 @@ def _is_accident(found: FlowerRun) -> bool:
     False
     """
     return found.outcome == "failed" and GIVEN_UP not in found.details
-
-
-def _buried(control: Control, run_id: int) -> FlowerRun:
-    """Let Flower know that the ServerApp of a run is dead, which it would notice after a minute."""
-    found = control.run(run_id)
-    if found.finished:  # it ended well, just before
-        return found
-    control.stop(run_id)
-    return FlowerRun(run_id, "finished", "failed", "its ServerApp died")
 
 
 def _why(found: FlowerRun) -> str:

@@ -102,20 +102,14 @@ def down(folder: Path, name: str | None = None) -> list[str]:
         The only host to end: ``server``, or a site.
     """
     if name is not None:
-        host = _named_host(folder, name)
-        return [host.title] if end_host(host) else []
+        server, *sites = read_hosts(folder)
+        found = {"server": server, **{site.title: site for site in sites}}
+        if name not in found:
+            raise DeployError(unknown("host", name, found))
+        return [found[name].title] if end_host(found[name]) else []
     hosts = read_hosts(folder) if not (folder / HOST).exists() else [read_host(folder)]
     # Sites first, so that they can deregister.
     return [host.title for host in reversed(hosts) if end_host(host)]
-
-
-def _named_host(folder: Path, name: str) -> ServerHost | SiteHost:
-    """Return one host of a deployment: ``server``, or a site by its name."""
-    server, *sites = read_hosts(folder)
-    found = {"server": server, **{site.title: site for site in sites}}
-    if name not in found:
-        raise DeployError(unknown("host", name, found))
-    return found[name]
 
 
 def is_alive(host: Host) -> bool:

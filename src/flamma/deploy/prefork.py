@@ -59,7 +59,10 @@ def main() -> None:
     from flamma.data.sites import load_site
 
     address, secret, ready, reference, site = sys.argv[1:]
-    app = _load_app(reference)
+    for needed in _PRELOADED_MODULES:
+        import_module(needed)
+    module, _, name = reference.partition(":")
+    app: _App = getattr(import_module(module), name)
     # Tasks then find the site's data in the cache, and what is wrong with them is logged. A process
     # of its own reads them, since its memory is freed when it exits.
     os.waitpid(_fork(load_site, site), 0)
@@ -67,15 +70,6 @@ def main() -> None:
     signal.signal(signal.SIGINT, lambda *_: os._exit(0))
     write_atomically(Path(ready), str(os.getpid()).encode(), durable=False)
     _take_tasks(address, Path(secret).read_bytes(), app)
-
-
-def _load_app(reference: str) -> _App:
-    """Import everything a task needs, and return the ClientApp of ``module:attribute``."""
-    for needed in _PRELOADED_MODULES:
-        import_module(needed)
-    module, _, name = reference.partition(":")
-    app: _App = getattr(import_module(module), name)
-    return app
 
 
 def _take_tasks(address: str, secret: bytes, app: _App) -> NoReturn:

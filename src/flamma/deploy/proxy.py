@@ -189,7 +189,12 @@ class Proxy:
             self.traffic.passed(site, len(body), len(reply.content))
             if self.denials is not None:
                 self.denials.note_answer(site, path, reply.status_code, reply.content)
-            await send_answer(send, reply.status_code, reply.content, _reply_headers(reply))
+            # httpx has decoded the content, so its length is new.
+            unfit = {*_OWN_HEADERS, b"content-encoding"}
+            raw = [(key.lower(), value) for key, value in reply.headers.raw]
+            passed_on = [(key, value) for key, value in raw if key not in unfit]
+            passed_on.append((b"content-length", str(len(reply.content)).encode()))
+            await send_answer(send, reply.status_code, reply.content, passed_on)
 
     async def _pull(
         self, site: str, body: bytes, headers: Headers, receive: Receive
@@ -230,14 +235,6 @@ class Proxy:
         if reply.status_code == 500:
             raise RequestError(503)
         return reply
-
-
-def _reply_headers(reply: httpx.Response) -> list[tuple[bytes, bytes]]:
-    """Return the headers to pass on; httpx has decoded the content, so its length is new."""
-    unfit = {*_OWN_HEADERS, b"content-encoding"}
-    raw = [(key.lower(), value) for key, value in reply.headers.raw]
-    length = (b"content-length", str(len(reply.content)).encode())
-    return [*((key, value) for key, value in raw if key not in unfit), length]
 
 
 class _CountRepeats(logging.Filter):

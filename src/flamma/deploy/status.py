@@ -41,7 +41,12 @@ def status(folder: Path) -> JsonTable:
     table: JsonTable = {
         "hosts": {host.title: _host_status(host) for host in hosts},
         "sites": dict.fromkeys(names, "unknown"),
-        "seen": {name: _iso(when) for name, when in _seen(hosts, server, names).items()},
+        "seen": {
+            name: None
+            if when is None
+            else datetime.datetime.fromtimestamp(when, datetime.UTC).isoformat(timespec="seconds")
+            for name, when in _seen(hosts, server, names).items()
+        },
         "reasons": {},
         "runs": [],
         **_certificates({host.title: host for host in hosts}, folder),
@@ -77,12 +82,6 @@ def _seen(
         if isinstance(host, SiteHost) and signs is not None and signs.answered is not None:
             found[host.name] = max(found[host.name] or 0.0, signs.answered)
     return found
-
-
-def _iso(when: float | None) -> str | None:
-    if when is None:
-        return None
-    return datetime.datetime.fromtimestamp(when, datetime.UTC).isoformat(timespec="seconds")
 
 
 def _certificates(hosts: Mapping[str, Host], folder: Path) -> JsonTable:

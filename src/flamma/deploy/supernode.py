@@ -197,15 +197,12 @@ class _Upload:
         except ObjectPushError:
             with self._lock:  # other threads push objects of the same answer
                 if session != self._lost:
-                    self._push_all(run_id)
+                    numbers, new_session = self._send(*self._announced)
+                    for each in numbers:
+                        while (found := self._contents.get(each)) == b"":
+                            time.sleep(_CONTENT_POLL_SECONDS)
+                        self._push_object(run_id, new_session, each, found)
                     self._lost = session
-
-    def _push_all(self, run_id: int) -> None:
-        numbers, session = self._send(*self._announced)
-        for number in numbers:
-            while (content := self._contents.get(number)) == b"":
-                time.sleep(_CONTENT_POLL_SECONDS)
-            self._push_object(run_id, session, number, content)
 
 
 def _patch_message_loop(module: Any) -> None:

@@ -108,7 +108,12 @@ def site_toml(name: str, server: ServerHost, partition: int, partitions: int | N
     data = server.data
     if data["dataset"] == OWN:
         about = "The site's own data"
-        options = {**_own_source(server), "held_out": data["held_out"]}
+        options: JsonTable = {"npz": "data.npz"}
+        if server.columns:
+            options = {"table": "data.csv", "columns": server.columns}
+        elif server.class_names:
+            options = {"folder": "pictures", "class_names": server.class_names}
+        options["held_out"] = data["held_out"]
     else:
         about = "A slice of a known dataset, for trying things out. Your own data instead"
         options = {
@@ -134,14 +139,6 @@ name = "{name}"
 # with, if you like: held_out = 0.2, seed = 0, classes = 10, mean = [0.5], std = [0.25]
 {to_toml({"data": options}).strip()}
 """
-
-
-def _own_source(server: ServerHost) -> JsonTable:
-    if server.columns:
-        return {"table": "data.csv", "columns": server.columns}
-    if server.class_names:
-        return {"folder": "pictures", "class_names": server.class_names}
-    return {"npz": "data.npz"}
 
 
 def readme(hosts: Sequence[str], server: ServerHost, folder: str, wheel: str) -> str:

@@ -79,7 +79,11 @@ def installed_wheel() -> Wheel:
     files[f"{about}/WHEEL"] = _WHEEL_FILE.format(
         pure=str(kernels is None).lower(), tag=tag
     ).encode()
-    files[f"{about}/RECORD"] = _record(files, f"{about}/RECORD")
+    record = []
+    for name, content in sorted(files.items()):
+        code = base64.urlsafe_b64encode(hashlib.sha256(content).digest()).rstrip(b"=").decode()
+        record.append(f"{name},sha256={code},{len(content)}\n")
+    files[f"{about}/RECORD"] = "".join([*record, f"{about}/RECORD,,\n"]).encode()
     return Wheel(f"{WHEEL_PREFIX}-{flamma.__version__}-{tag}.whl", _zipped(files))
 
 
@@ -147,14 +151,6 @@ def _package_files(package: Path, kernels: Path | None) -> dict[str, bytes]:
         plain = kernels.with_name(f"_kernels{EXTENSION_SUFFIXES[-1]}")
         files[plain.relative_to(package.parent).as_posix()] = kernels.read_bytes()
     return files
-
-
-def _record(files: Mapping[str, bytes], own_name: str) -> bytes:
-    lines = []
-    for name, content in sorted(files.items()):
-        code = base64.urlsafe_b64encode(hashlib.sha256(content).digest()).rstrip(b"=").decode()
-        lines.append(f"{name},sha256={code},{len(content)}\n")
-    return "".join([*lines, f"{own_name},,\n"]).encode()
 
 
 def _zipped(files: Mapping[str, bytes]) -> bytes:

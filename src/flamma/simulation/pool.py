@@ -136,10 +136,17 @@ def start_worker(
     OSError
         If there are not enough files, processes or memory.
     """
-    _check_spare_files()
+    # Fail early: a process that cannot be started leaves some of its pipes open.
+    with ExitStack() as opened:
+        for _ in range(_SPARE_FILES):
+            opened.enter_context(open(os.devnull))
     context = multiprocessing.get_context("fork")
     here, there = context.Pipe()
-    _limit_waiting(here)
+    # A worker that stops in the middle of a message does not block this process for good.
+    limit = struct.pack("ll", int(SILENT_WORKER_SECONDS), 0)
+    with socket.socket(fileno=os.dup(here.fileno())) as pipe:
+        for option in (socket.SO_SNDTIMEO, socket.SO_RCVTIMEO):
+            pipe.setsockopt(socket.SOL_SOCKET, option, limit)
     process = context.Process(
         target=_serve,
         args=(executor, params, weights, signs, there, [here, *connections], os.getpid(), device),
@@ -158,21 +165,6 @@ def start_worker(
     finally:
         there.close()
     return Worker(process, here, weights, signs)
-
-
-def _check_spare_files() -> None:
-    """Raise OSError early: a process that cannot be started leaves some of its pipes open."""
-    with ExitStack() as opened:
-        for _ in range(_SPARE_FILES):
-            opened.enter_context(open(os.devnull))
-
-
-def _limit_waiting(connection: Connection) -> None:
-    """Let a worker that stops in the middle of a message not block this process for good."""
-    limit = struct.pack("ll", int(SILENT_WORKER_SECONDS), 0)
-    with socket.socket(fileno=os.dup(connection.fileno())) as pipe:
-        for option in (socket.SO_SNDTIMEO, socket.SO_RCVTIMEO):
-            pipe.setsockopt(socket.SOL_SOCKET, option, limit)
 
 
 def _serve(

@@ -129,17 +129,14 @@ class _ScoredData:
         count = self.offsets.size - 1
         clients = range(count) if self.evaluated is None else self.evaluated
         accuracy, loss = common.accuracy.copy(), common.loss.copy()
+        x, y = self.sets[HELD]
         with one_thread():
             for place, client in enumerate(clients):
-                own = self._own_score(executor, model(int(client)), place)
-                accuracy[place], loss[place] = own
+                params = model(int(client))
+                where = slice(*self.offsets[place : place + 2].tolist())
+                losses, marks = executor.trainer.predict(params, x[where], y[where])
+                accuracy[place], loss[place] = self.measures.client_score(losses, marks, y[where])
         return replace(common, accuracy=accuracy, loss=loss, personal=True)
-
-    def _own_score(self, executor: Executor, params: Params, place: int) -> tuple[float, float]:
-        x, y = self.sets[HELD]
-        where = slice(*self.offsets[place : place + 2].tolist())
-        losses, marks = executor.trainer.predict(params, x[where], y[where])
-        return self.measures.client_score(losses, marks, y[where])
 
     def validation(self, executor: Executor) -> tuple[float, float]:
         """Return the loss and the score in percent on the validation set, NaN if it is empty.

@@ -179,14 +179,6 @@ def _out_of_memory(error: BaseException) -> bool:
     return "out of memory" in text or "can't allocate memory" in text
 
 
-def _release_cache(device: torch.device) -> None:
-    """Give memory that torch holds but does not use back to the device."""
-    if device.type == "cuda":
-        torch.cuda.empty_cache()
-    elif device.type == "mps":
-        torch.mps.empty_cache()
-
-
 # Steps of all clients of a stack at once.
 
 _PROBE_SAMPLES = 8
@@ -579,7 +571,10 @@ class StackedTrainer(TorchTrainer):
         """Make later stacks smaller if this number of clients did not fit into the memory."""
         if _out_of_memory(error):
             self._most = clients // 2
-            _release_cache(self.model.device)
+            if self.model.device.type == "cuda":  # give back what torch holds but does not use
+                torch.cuda.empty_cache()
+            elif self.model.device.type == "mps":
+                torch.mps.empty_cache()
 
     def _step(self, stack: _Stack) -> Exception | None:
         """Take a step; return what went wrong, without the frames that hold its memory."""

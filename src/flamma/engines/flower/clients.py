@@ -98,7 +98,12 @@ class GridClients:
         """Let each client respond to its terms and train; send a waiting evaluation along."""
         pending, self._pending = self._pending, None
         tell_orders(self.order.run, terms)
-        if pending is None or not _same_models(pending.broadcast, broadcast):
+        # Clients that receive the same of both are of one and the same state.
+        if (
+            pending is None
+            or pending.broadcast.params is not broadcast.params
+            or pending.broadcast.round != broadcast.round
+        ):
             return self._ask(broadcast, terms, evaluate=False)[0]
         reports, pending.answers = self._ask(broadcast, terms, evaluate=True)
         return reports
@@ -260,8 +265,3 @@ class GridClients:
             for client in self.late & self.roster.profiles.keys():
                 held[client] = self.roster.profiles[client].held_out
         return held
-
-
-def _same_models(one: Broadcast, other: Broadcast) -> bool:
-    """Return whether clients receive the same of both; they are then of one and the same state."""
-    return one.params is other.params and one.round == other.round

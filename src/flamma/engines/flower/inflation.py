@@ -59,7 +59,11 @@ def _inflate_reply(
         return reply
     except Exception as error:
         why = str(error) if isinstance(error, MessageError) else type(error).__name__
-        return _error_reply(head, f"a reply that cannot be read: {why}")
+        try:
+            sent = ProtoMessage.FromString(get_object_body(head, Message)).metadata
+        except Exception:  # an error that does not say what it answers is ignored
+            sent = ProtoMessage().metadata
+        return error_reply(sent, f"a reply that cannot be read: {why}")
 
 
 def _array_bytes(contents: dict[str, bytes]) -> int:
@@ -71,12 +75,3 @@ def _array_bytes(contents: dict[str, bytes]) -> int:
             pieces = json.loads(get_object_body(content, Array))["arraychunk_ids"]
             total += sum(len(contents[children[piece]]) for piece in pieces)
     return total
-
-
-def _error_reply(head: bytes, reason: str) -> Message:
-    """Return an error in place of a reply; one that does not say what it answers is ignored."""
-    try:
-        sent = ProtoMessage.FromString(get_object_body(head, Message)).metadata
-    except Exception:
-        sent = ProtoMessage().metadata
-    return error_reply(sent, reason)

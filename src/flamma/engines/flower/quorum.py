@@ -95,7 +95,7 @@ class Quorum:
         begun, since = time.monotonic(), time.time()
         self.roster.refresh()
         waited = 0.0
-        while self._short_of_sites():
+        while sum(self.roster.node(c) is not None for c in self._everybody()) < self.needed:
             self._check_refusing()
             self._tell(number, since)
             waited = time.monotonic() - begun
@@ -150,10 +150,6 @@ class Quorum:
 
     def _everybody(self) -> Iterable[int]:
         return range(len(self.roster.names))
-
-    def _short_of_sites(self) -> bool:
-        connected = sum(self.roster.node(client) is not None for client in self._everybody())
-        return connected < self.needed
 
     def _check_refusing(self) -> None:
         refusing = self.roster.refusing()

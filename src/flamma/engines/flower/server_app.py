@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import secrets
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from functools import cache, partial
 from pathlib import Path
@@ -44,7 +44,6 @@ from flamma.experiments.run import Run
 from flamma.experiments.trained import ModelCard, start_of
 from flamma.experiments.user_objects import NO_OBJECTS
 from flamma.simulation.runner import ClientRunner
-from flamma.types import Population
 
 _GATHER_SECONDS = 300.0
 """Seconds that a run waits for all clients before its first round."""
@@ -157,7 +156,11 @@ class _Server:
         held = server_data(config, list(profiles.values()), data, roster.agreed.labels)
         check_validation(config, len(held.validation_y))
         roster.check = partial(check_fits, data=held)
-        late = self._late(roster)
+        # Late is who was not there when the run began, which may be now.
+        missing = set(roster.missing())
+        if read_population(self.folder) is not None:
+            missing = set(str(self.folder.read_json(ABOUT).get(LATE_SITES, "")).split(","))
+        late = frozenset(k for k, name in enumerate(self.names) if name in missing)
         if config.training.trainer == "auto" and not all(p.lanes for p in profiles.values()):
             config = config.with_settings({"training.trainer": "torch"})
         start = start_of(config, self.folder)
@@ -187,7 +190,12 @@ class _Server:
             truth = None if self.names else true_clients(config, population)
             trust, capped = None, dict[str, int]()
             if truth is None:
-                population, trust, capped = _believed(config, population, late)
+                limits, said = _limits(config), population.samples
+                most = at_most_recorded(limits.most_samples(population.names, said), said, late)
+                # Those who said that they have more samples than that count for fewer.
+                capped = {population.names[k]: int(said[k]) for k in np.flatnonzero(said > most)}
+                population = replace(population, samples=np.minimum(said, most))
+                trust = Trust(limits, most)
             else:
                 population = told(population, truth.behaviours, config.strategy.best_report)
             clients = GridClients(
@@ -203,14 +211,17 @@ class _Server:
                 quorum=quorum,
                 late=late,
             )
+            about = dict(about_measures(runner.measures))
+            if late:
+                about[LATE_SITES] = ",".join(self.names[client] for client in sorted(late))
+            about["instance"] = instance
             run_clients = RunClients(
                 clients=clients,
                 population=population,
                 truth=TrueClients(population) if truth is None else truth,
                 initial_params=runner.initial_params,
                 trainer=trainer,
-                about=_with_late(about_measures(runner.measures), late, self.names)
-                | {"instance": instance},
+                about=about,
                 class_counts=None if self.names or data is None else class_counts(data),
                 looks_ahead=True,
                 client_stores=(clients,),
@@ -249,23 +260,9 @@ class _Server:
             roster.check_all()
         return quorum
 
-    def _late(self, roster: Roster) -> frozenset[int]:
-        """Return who was not there when the run began, which may be now."""
-        missing = set(roster.missing())
-        if read_population(self.folder) is not None:
-            missing = set(str(self.folder.read_json(ABOUT).get(LATE_SITES, "")).split(","))
-        return frozenset(k for k, name in enumerate(self.names) if name in missing)
-
     def _record_waits(self, quorum: Quorum) -> None:
         if quorum.waits and (self.folder.path / ABOUT).exists():
             self.folder.write_about(waits=quorum.waits)
-
-
-def _with_late(
-    measured: Mapping[str, str], late: frozenset[int], names: Sequence[str]
-) -> dict[str, str]:
-    told = ",".join(names[client] for client in sorted(late))
-    return {**measured, **({LATE_SITES: told} if told else {})}
 
 
 def _inspector(config: Config, data: FederatedData) -> Inspector:
@@ -282,19 +279,6 @@ def _inspector(config: Config, data: FederatedData) -> Inspector:
 def _limits(config: Config) -> TrustLimits:
     assert isinstance(config.engine, NetworkEngine)
     return config.engine.trust_limits()
-
-
-def _believed(
-    config: Config, population: Population, late: frozenset[int]
-) -> tuple[Population, Trust, dict[str, int]]:
-    """Return the sites with the samples that they count for, and what looks at their answers.
-
-    The last is how many samples those said they have who count for fewer.
-    """
-    limits, said = _limits(config), population.samples
-    most = at_most_recorded(limits.most_samples(population.names, said), said, late)
-    above = {population.names[k]: int(said[k]) for k in np.flatnonzero(said > most)}
-    return replace(population, samples=np.minimum(said, most)), Trust(limits, most), above
 
 
 def _for_clients(config: Config) -> str:

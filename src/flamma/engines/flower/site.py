@@ -112,7 +112,8 @@ class Site:
         """
         begin, samples, conduct = time.monotonic(), len(self.data.y), self.conduct
         try:
-            profile, respond = self._profile(order, terms), self.config.strategy.respond
+            profile = Profile(terms.client, self.cost(order), samples)
+            respond = self.config.strategy.respond
             encounter = Encounter(terms, profile, respond, self.config.seed, conduct.group)
             task = conduct.behaviour.act(encounter)
             self.limits.check_epochs(self._epochs(task))
@@ -167,9 +168,6 @@ class Site:
         for _ in range(2):  # the first also warms the machine up
             seconds = self._train(order, task, params).seconds
         return np.array([max(seconds, _SHORTEST_EPOCH_SECONDS)])
-
-    def _profile(self, order: Order, terms: Terms) -> Profile:
-        return Profile(terms.client, self.cost(order), len(self.data.y))
 
     def _epochs(self, task: LocalWork) -> float:
         """Return the epochs of a task over this client's data, with those that are its own."""

@@ -60,15 +60,6 @@ _TRIED_KEY, _TRIED_SAMPLES, _TRIED_EPOCHS = StreamKey(1, 2, 3, 4), 11, 3
 """Orders that the kernels and numpy must agree on before the kernels draw any."""
 
 
-def _samples_to_train(job: TrainingJob, batch_size: int) -> int:
-    """Return how many samples all mini-batches of a job have together."""
-    samples = int(job.y.size)
-    epoch = -(-samples // batch_size)
-    batches = batch_count(job.task, samples, batch_size)
-    whole, rest = divmod(batches, epoch) if epoch else (0, 0)
-    return whole * samples + rest * batch_size
-
-
 class _Orders:
     """Gives every job of a table its mini-batches, and keeps the memory that they are in.
 
@@ -357,7 +348,11 @@ class LanesTrainer:
             except FlammaError as error:
                 yield number, Trained(None, error=error)
             else:
-                able.append((number, laid, _samples_to_train(laid, self.batch_size)))
+                samples = int(laid.y.size)
+                epoch = -(-samples // self.batch_size)
+                batches = batch_count(laid.task, samples, self.batch_size)
+                whole, rest = divmod(batches, epoch) if epoch else (0, 0)
+                able.append((number, laid, whole * samples + rest * self.batch_size))
         able.sort(key=lambda entry: -entry[2])
         numbers, ready = [entry[0] for entry in able], [entry[1] for entry in able]
         if len(self._rows) < len(able):  # the memory is reused, for new memory takes long
