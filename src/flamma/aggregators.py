@@ -286,7 +286,15 @@ def geometric_median(
     """
     _check_weiszfeld(len(vectors), iterations=iterations, smoothing=smoothing, weighted=weighted)
     given = _Weighed.of(vectors, weights, weighted)
-    centre = _near_most(given)
+    # The search begins at a point among most vectors. The mean would be as far away as an attacker
+    # wants. The coordinate-wise median can be one of the vectors, which the algorithm leaves but
+    # slowly. So it is the median plus the mean of the vectors' differences from it, cut off at
+    # their median length.
+    middle = coordinate_median(given.vectors, given.weights)
+    lengths = np.array([norm(vector - middle) for vector in given.vectors])
+    radius = _weighted_median(lengths, given.weights)
+    shares = given.weights * np.minimum(1.0, radius / np.maximum(lengths, np.finfo(float).tiny))
+    centre = weighted_sum([*given.vectors, middle], [*shares, 1.0 - total(shares)])
     for _ in range(iterations):
         lengths = np.array([norm(vector - centre) for vector in given.vectors])
         pull = given.weights / np.maximum(lengths, smoothing)
@@ -294,20 +302,6 @@ def geometric_median(
         if norm(centre - before) <= smoothing:
             break
     return given.scale * centre
-
-
-def _near_most(given: _Weighed) -> Floats:
-    """Return a point among most vectors, which is where the search begins.
-
-    The mean would be as far away as an attacker wants. The coordinate-wise median can be one of
-    the vectors, which the algorithm leaves but slowly. So it is the median plus the mean of the
-    vectors' differences from it, cut off at their median length.
-    """
-    middle = coordinate_median(given.vectors, given.weights)
-    lengths = np.array([norm(vector - middle) for vector in given.vectors])
-    radius = _weighted_median(lengths, given.weights)
-    shares = given.weights * np.minimum(1.0, radius / np.maximum(lengths, np.finfo(float).tiny))
-    return weighted_sum([*given.vectors, middle], [*shares, 1.0 - total(shares)])
 
 
 def _attackers_among(answers: int, attackers: int | float) -> int:

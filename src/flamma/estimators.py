@@ -102,8 +102,18 @@ class _FederatedEstimator(BaseEstimator):  # type: ignore[misc]
 
     def _train(self, x: NDArray[Any], y: NDArray[Any], groups: Any, task: str) -> None:
         """Run the federation and keep what is needed of it."""
-        seed = self._seed()
-        owners = _dealt(len(x), self.clients, seed) if groups is None else _grouped(x, groups)
+        if isinstance(self.random_state, int | np.integer):
+            seed = int(self.random_state)
+        else:
+            seed = int(check_random_state(self.random_state).randint(2**31 - 1))
+        owners: Ints  # the client of each sample
+        if groups is None:  # dealt at random in parts of even size
+            owners = np.arange(len(x)) % max(1, min(self.clients, len(x)))
+            owners = stream(seed, "deal").permutation(owners)
+        else:
+            named = np.asarray(groups)
+            check_consistent_length(x, named)
+            owners = np.unique(named, return_inverse=True)[1].reshape(-1)
         data = _federation(x, y, owners, task)
         with tempfile.TemporaryDirectory(prefix="flamma-") as folder:
             done = self._run(data, seed, Path(folder) / "run")
@@ -111,11 +121,6 @@ class _FederatedEstimator(BaseEstimator):  # type: ignore[misc]
             self.module_ = done.model().double()
         self.history_ = done.history
         self.n_clients_ = data.clients
-
-    def _seed(self) -> int:
-        if isinstance(self.random_state, int | np.integer):
-            return int(self.random_state)
-        return int(check_random_state(self.random_state).randint(2**31 - 1))
 
     def _run(self, data: FederatedData, seed: int, out: Path) -> Run:
         strategy = self.strategy if isinstance(self.strategy, str) else dict(self.strategy)
@@ -230,19 +235,6 @@ class FederatedRegressor(RegressorMixin, _FederatedEstimator):  # type: ignore[m
         """Return the number that the model expects for each sample."""
         outputs: NDArray[np.float64] = self._outputs(X).reshape(-1).astype(np.float64)
         return self.target_mean_ + self.target_scale_ * outputs
-
-
-def _dealt(samples: int, clients: int, seed: int) -> Ints:
-    """Return the client of each sample, dealt at random in parts of even size."""
-    owners: Ints = np.arange(samples) % max(1, min(clients, samples))
-    return stream(seed, "deal").permutation(owners)
-
-
-def _grouped(samples: NDArray[Any], groups: Any) -> Ints:
-    """Return the number of each sample's group."""
-    named = np.asarray(groups)
-    check_consistent_length(samples, named)
-    return np.unique(named, return_inverse=True)[1].reshape(-1)
 
 
 def _federation(x: NDArray[Any], y: NDArray[Any], owners: Ints, task: str) -> FederatedData:

@@ -517,7 +517,12 @@ def parse_toml(text: str, name: str) -> dict[str, Any]:
     """
     if len(text.encode(errors="replace")) > _MAX_TOML_BYTES:
         raise ConfigError(f"{name} has more than {_MAX_TOML_BYTES >> 20} MB: shorten it.")
-    if _is_deep(text):  # before parsing, which takes the square of the depth
+    # Deep brackets and keys of very many parts are refused before parsing, which takes the square
+    # of the depth.
+    bare = _STRINGS_AND_COMMENTS.sub("s", text)
+    steps = {"[": 1, "{": 1, "]": -1, "}": -1}
+    depths = accumulate(steps[c] for c in re.findall(r"[\[\]{}]", bare))
+    if max(depths, default=0) > _MAX_TOML_DEPTH or _DEEP_KEY.search(bare):
         raise ConfigError(
             f"{name} is nested more than {_MAX_TOML_DEPTH} deep: write flatter tables."
         )
@@ -526,14 +531,6 @@ def parse_toml(text: str, name: str) -> dict[str, Any]:
     except (ValueError, RecursionError) as error:  # numbers of thousands of digits are ValueErrors
         reason = printable(str(error).rstrip("."), _MOST_REASON)
         raise ConfigError(f"{name} is not valid TOML: {reason}.") from error
-
-
-def _is_deep(text: str) -> bool:
-    """Return whether brackets are nested deep, or a key has very many parts."""
-    bare = _STRINGS_AND_COMMENTS.sub("s", text)
-    steps = {"[": 1, "{": 1, "]": -1, "}": -1}
-    depths = accumulate(steps[c] for c in re.findall(r"[\[\]{}]", bare))
-    return max(depths, default=0) > _MAX_TOML_DEPTH or bool(_DEEP_KEY.search(bare))
 
 
 def stamp(*paths: Path) -> Stamp:

@@ -354,7 +354,11 @@ def read_source(
         )
     if isinstance(given, Path):
         if given.is_dir():
-            return _of_run(given, changes, seeds, _with_data(given, data, group, own))
+            if data is not None:  # read as the configuration of the run says
+                file = given / CONFIG
+                tables = read_config(file, regular=True) if file.exists() else {}
+                own = replace(own, data=gathered_for(tables, data, group), known={})
+            return _of_run(given, changes, seeds, own)
         chosen, own = configured(read_config(given), changes, data, group, own)
         return _of_config(chosen, seeds, own, given.stem)
     has_file = data is not None or "data.file" in changes
@@ -409,14 +413,6 @@ def _of_config(config: Config, seeds: int | None, own: UserObjects, name: str = 
     name = name or f"{config.strategy.name}-{data.title}-{data.split.name}"
     out = Path("out") / f"audit-{name}"
     return AuditSource(name, _cells(config, seeds or _DEFAULT_SEEDS), out, own=own)
-
-
-def _with_data(path: Path, data: Any, group: Any, own: UserObjects) -> UserObjects:
-    """Return the user's own parts with the data of a run, read as its configuration says."""
-    if data is None:
-        return own
-    tables = read_config(path / CONFIG, regular=True) if (path / CONFIG).exists() else {}
-    return replace(own, data=gathered_for(tables, data, group), known={})
 
 
 def _of_run(path: Path, changes: TableView, seeds: int | None, own: UserObjects) -> AuditSource:
@@ -541,33 +537,27 @@ def _audited_cases(
         if not findings:
             continue
         runs = [honest[cell.folder] for cell in cells]
-        baselines = tuple(
-            Baseline(cell.seed, _relative(run.path, folder), run.params_sha256, _flagged(run))
-            for cell, run in zip(cells, runs, strict=True)
-        )
+        baselines = []
+        for cell, run in zip(cells, runs, strict=True):
+            inside = run.path.is_relative_to(folder)
+            path = str(run.path.relative_to(folder) if inside else run.path)
+            clients = range(run.population.clients)
+            # All are honest in this run, so those that the server suspected are suspected wrongly.
+            flagged = tuple(client for client in clients if run.suspicions([client]))
+            baselines.append(Baseline(cell.seed, path, run.params_sha256, flagged))
         config = cells[0].config
         yield AuditedCase(
             *place,
             config.rounds,
             config.data.clients,
             any(run.is_paid for run in runs),
-            baselines,
+            tuple(baselines),
             findings,
         )
 
 
-def _flagged(honest: Evidence) -> tuple[int, ...]:
-    """Return the clients of an honest run that the server suspected, all of them wrongly."""
-    clients = range(honest.population.clients)
-    return tuple(client for client in clients if honest.suspicions([client]))
-
-
 def _change(before: float | None, after: float | None) -> float | None:
     return None if before is None or after is None else after - before
-
-
-def _relative(path: Path, folder: Path) -> str:
-    return str(path.relative_to(folder)) if path.is_relative_to(folder) else str(path)
 
 
 def _place(cell: Cell) -> tuple[str, str, str]:

@@ -89,7 +89,11 @@ def _compared_metrics(
     training alone are taken where a run of ``local`` has the same dataset, split and seed.
     """
     budgets = _fewest_epochs(runs, summaries)
-    alone = _trained_alone(runs)
+    # The clients' accuracies when each trains alone, by dataset, split and seed.
+    alone: dict[tuple[str, str, int], tuple[Ints, Floats]] = {}
+    for cell, run in runs:
+        if _is_alone(cell) and _place(cell) not in alone:
+            alone[_place(cell)] = last_accuracies(run)
     found = []
     for (cell, run), summary in zip(runs, summaries, strict=True):
         values: dict[str, float | None] = {}
@@ -123,15 +127,6 @@ def _place(cell: Cell) -> tuple[str, str, int]:
 def _is_alone(cell: Cell) -> bool:
     """Return whether every client trains alone, under whatever name in the suite."""
     return isinstance(cell.config.strategy, Local)
-
-
-def _trained_alone(runs: _CellRuns) -> dict[tuple[str, str, int], tuple[Ints, Floats]]:
-    """Return the clients' accuracies when each trains alone, by dataset, split and seed."""
-    found: dict[tuple[str, str, int], tuple[Ints, Floats]] = {}
-    for cell, run in runs:
-        if _is_alone(cell) and _place(cell) not in found:
-            found[_place(cell)] = last_accuracies(run)
-    return found
 
 
 def _beside(
@@ -670,7 +665,13 @@ def as_text(comparison: Comparison, origins: Sequence[str] = ()) -> str:
     """
     parts = []
     for caption, header, lines in layout(comparison, _STARS):
-        parts.append(f"{caption}\n{text_table(header, _aligned(lines))}")
+        # Cells have a space where others of their column have a star.
+        starred = {k for line in lines for k, cell in enumerate(line) if cell.endswith("*")}
+        aligned = [
+            [cell + " " * (k in starred and not cell.endswith("*")) for k, cell in enumerate(line)]
+            for line in lines
+        ]
+        parts.append(f"{caption}\n{text_table(header, aligned)}")
     found = statistics_of(comparison.rows)
     for caption, header, lines in map(statistics_table, found):
         parts.append(f"{caption}\n{text_table(header, lines)}")
@@ -683,15 +684,6 @@ def as_text(comparison: Comparison, origins: Sequence[str] = ()) -> str:
     ]
     parts.append("\n".join(fill(note, _LONGEST_LINE, break_on_hyphens=False) for note in notes))
     return "\n\n".join(parts)
-
-
-def _aligned(lines: Sequence[Sequence[str]]) -> list[list[str]]:
-    """Return cells with a space where others of their column have a star."""
-    starred = {k for line in lines for k, cell in enumerate(line) if cell.endswith("*")}
-    return [
-        [cell + " " * (k in starred and not cell.endswith("*")) for k, cell in enumerate(line)]
-        for line in lines
-    ]
 
 
 def _markdown_table(caption: str, header: list[str], lines: list[list[str]]) -> str:
@@ -874,7 +866,10 @@ def compare_suite(
     guard.lock()
     try:
         guard.write(SUITE, suite.as_toml())  # so that one who looks on knows how much is to come
-        jobs = [RunJob(cell.folder, cell.config, _label(cell)) for cell in cells]
+        jobs = [
+            RunJob(c.folder, c.config, f"{c.dataset} {c.split} {c.strategy} seed {c.seed}")
+            for c in cells
+        ]
         failed = do_jobs(jobs, folder, processes, on_progress, data_dir, own)
         loaded = [
             (cell, Run.load(folder / cell.folder))
@@ -888,10 +883,6 @@ def compare_suite(
     finally:
         guard.close()
     return replace(comparison, path=folder)
-
-
-def _label(cell: Cell) -> str:
-    return f"{cell.dataset} {cell.split} {cell.strategy} seed {cell.seed}"
 
 
 # Reading the table of a comparison, and telling whether a repetition of it is the same.

@@ -279,7 +279,11 @@ def _check_config(config: Config) -> None:
     _check_measures(config)
     _check_behaviours(config)
     check_private(config.privacy, config.strategy, config.data.clients)
-    _check_augmentation(config)
+    if config.training.has_own_augmentation and not config.engine.controls_clients:
+        raise ConfigError(
+            "an augmentation of your own must have a name where clients are other processes: "
+            "give it an entry point, or use the local engine."
+        )
     _check_strategy(config)
     _check_clock(config)
 
@@ -338,14 +342,6 @@ def _check_behaviours(config: Config) -> None:
             f"table [behaviours]: put behaviour = {{name = ...}} into the site.toml of a site."
         )
     assign(config.behaviours, config.data.clients, config.seed)
-
-
-def _check_augmentation(config: Config) -> None:
-    if config.training.has_own_augmentation and not config.engine.controls_clients:
-        raise ConfigError(
-            "an augmentation of your own must have a name where clients are other processes: "
-            "give it an entry point, or use the local engine."
-        )
 
 
 def _check_strategy(config: Config) -> None:
@@ -433,6 +429,17 @@ class Config:
         }
         if self.clock != ClockConfig():
             changed["clock"] = self.clock.as_table()
+        if isinstance(self.strategy, UnregisteredStrategy):
+            options = self.strategy.table
+        else:
+            options = _options(self.strategy, "plan")
+        # Younger keys of the evaluation are left out at their defaults.
+        default = {f.name: f.default for f in fields(self.evaluation)}
+        evaluation = {
+            key: value
+            for key, value in dataclasses.asdict(self.evaluation).items()
+            if key not in _YOUNGER_KEYS or value != default[key]
+        }
         return {
             "rounds": self.rounds,
             "per_round": self.per_round,
@@ -440,11 +447,11 @@ class Config:
             "data": self.data.as_table(),
             "model": {"name": self.model.name, **self.model.options, **self.weights.as_table()},
             "training": self.training.as_table(),
-            "strategy": {"name": self.strategy.name, **_strategy_options(self.strategy)},
+            "strategy": {"name": self.strategy.name, **options},
             "costs": {"kind": self.costs.name, **self.costs.options},
             "engine": {"name": self.engine.name, **_options(self.engine)},
             "faults": dataclasses.asdict(self.faults),
-            "evaluation": _without_younger(self.evaluation),
+            "evaluation": evaluation,
             "behaviours": {own.key: own.as_table() for own in self.behaviours},
             **changed,
         }
@@ -513,7 +520,12 @@ def make_config(tables: TableView, needs_strategy: bool = True) -> Config:
     """
     for key in tables:
         if key not in (names := [f.name for f in fields(ConfigTables)]):
-            raise _unknown_key(key, names)
+            # It may be a key of a table.
+            called = keys_of_tables() | {name: name for name in names}
+            guess = called.get(nearest(key, called), "")
+            hint = (": did you mean ", Key(guess), "?") if guess else ()
+            known_keys = f" (known: {', '.join(names)})."
+            raise ConfigError(f"unknown key {quoted(key)}", *hint, known_keys, nearest=guess)
     tables = with_dataset_defaults(_with_current_keys(tables))
     top = ConfigTables(**from_table(ConfigTables, tables))
     training = top.training
@@ -623,15 +635,6 @@ def read_data_table(given: Any) -> DataConfig:
     return data
 
 
-def _unknown_key(key: str, known: Sequence[str]) -> ConfigError:
-    """Return what says that there is no such key outside of tables; it may be one of a table."""
-    called = keys_of_tables() | {name: name for name in known}
-    guess = called.get(nearest(key, called), "")
-    hint = (": did you mean ", Key(guess), "?") if guess else ()
-    known_keys = f" (known: {', '.join(known)})."
-    return ConfigError(f"unknown key {quoted(key)}", *hint, known_keys, nearest=guess)
-
-
 def _strategy(given: Any, plan: Plan, needs_strategy: bool) -> Strategy[Any]:
     name = given.get("name") if isinstance(given, Mapping) else given
     if isinstance(name, str) and not needs_strategy and name not in STRATEGIES:
@@ -651,19 +654,6 @@ def _model(given: Any) -> tuple[Choice, WeightsConfig]:
         return Choice(OWN), weights
     rest = {key: value for key, value in table.items() if key not in keys} if own else given
     return MODELS.choose(rest, "model", default=ConfigTables.model, beside=keys), weights
-
-
-def _without_younger(table: Any) -> JsonTable:
-    """Return a table, without its younger keys where they are at their defaults."""
-    values = dataclasses.asdict(table)
-    default = {f.name: f.default for f in fields(table)}
-    return {k: v for k, v in values.items() if k not in _YOUNGER_KEYS or v != default[k]}
-
-
-def _strategy_options(strategy: Strategy[Any]) -> TableView:
-    if isinstance(strategy, UnregisteredStrategy):
-        return strategy.table
-    return _options(strategy, "plan")
 
 
 def _options(chosen: Any, *leave_out: str) -> JsonTable:

@@ -493,7 +493,8 @@ class AuditedCase:
     @property
     def _main_sentence(self) -> str:
         what = f"{len(self.deviations)} deviation{'s' * (len(self.deviations) != 1)}"
-        spread = _spread_text(list(self.epsilons.values()))
+        values = list(self.epsilons.values())
+        spread = f" (over {len(values)} seeds {mean_share(values)})" if len(values) > 1 else ""
         most = self.most
         if most is None:
             return f"No audited client took part, so nothing is known of {what}."
@@ -609,10 +610,6 @@ def _by(finding: Finding) -> str:
     name = finding.subject
     who = f"client {name}'s" if name.isdigit() else f"the {name} client's"
     return f"{who} by {finding.deviation}"
-
-
-def _spread_text(values: Sequence[float]) -> str:
-    return f" (over {len(values)} seeds {mean_share(values)})" if len(values) > 1 else ""
 
 
 def _own(kind: Any, table: TableView) -> JsonTable:

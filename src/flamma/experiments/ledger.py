@@ -222,7 +222,9 @@ def _check_ledger(
     before, current = writer.last_hash, 0
     for number, row in enumerate(rows[1:], start=_FIRST_LINE):
         content, _, own_hash = row.rpartition(",")
-        told, follows = _round_of(row), own_hash == _digest(before + content)
+        digits = row[:10].partition(",")[0]  # longer ones are damage
+        told = int(digits) if digits.isascii() and digits.isdigit() else -1
+        follows = own_hash == _digest(before + content)
         settled = not expected and not waiting
         if settled and not ended and not (follows and told <= last_round):
             break
@@ -280,12 +282,6 @@ def _cell(text: str) -> str:
     plain = printable(text, _MOST_PAYMENT_REASON)
     quote = '"'
     return f"{quote}{plain.replace(quote, 2 * quote)}{quote}" if set(plain) & {",", '"'} else plain
-
-
-def _round_of(row: str) -> int:
-    """Return the round that a line begins with, -1 if it begins with none."""
-    digits = row[:10].partition(",")[0]  # longer ones are damage
-    return int(digits) if digits.isascii() and digits.isdigit() else -1
 
 
 def _digest(text: str) -> str:

@@ -21,7 +21,7 @@ from flamma.clients.costs import SPEED_COLUMN, CostedClients, true_costs
 from flamma.clients.time import VirtualClock
 from flamma.clients.truth import TrueClients
 from flamma.errors import ConfigError, DivergedError, EmptyRunError, Key, RunError
-from flamma.experiments.callbacks import Callbacks, RunStart, StopRun, record_callbacks
+from flamma.experiments.callbacks import RunStart, StopRun, record_callbacks
 from flamma.experiments.checkpoint import Checkpoints
 from flamma.experiments.config import OWN, Config, make_config, read_config
 from flamma.experiments.engine import RunParts
@@ -254,7 +254,10 @@ def record_rounds(parts: RunParts, run_clients: RunClients) -> None:
         folder.write_json(ABOUT, {k: v for k, v in about.items() if k not in ended})
     undone = _last_round(folder) - state.round if goes_on else None
     privacy = private_rounds(config, folder, first, undone)
-    elapsed = _virtual_time(folder, state.round)
+    elapsed = 0.0  # virtual seconds until now, 0 without a clock
+    for record in folder.rounds():
+        if record.round <= state.round:
+            elapsed = record.cost.virtual_seconds or 0.0
     folder.open_at(state.round, ledger_writer(config.ledger, run_id, folder.text(POPULATION)))
     federation = Federation(
         strategy=config.strategy,
@@ -283,30 +286,22 @@ def record_rounds(parts: RunParts, run_clients: RunClients) -> None:
                 if state.round == config.rounds or checkpoints.is_due():
                     save()
                 _prune(run_clients.client_stores, checkpoints, state.round)
-                _notify(callbacks, record, save)
+                try:
+                    callbacks.round(record)
+                except Exception:  # however that ends the run, the round is not done again
+                    save()
+                    raise
         except StopRun as stop:
-            stopped = _stopped(stop, state.round, config.rounds, callbacks.stopped_by)
+            if state.round < 1:
+                raise
+            if state.round < config.rounds:
+                reason = str(stop).rstrip(".")
+                told = {"round": state.round, "reason": reason, "by": callbacks.stopped_by}
+                stopped[STOPPED] = told
     _prune(run_clients.client_stores, checkpoints, state.round)
     digest = hashlib.sha256(state.served.tobytes()).hexdigest()
-    told = {} if np.isfinite(state.served).all() else {FINITE: False}
-    folder.write_about(finished=_now(), params_sha256=digest, **stopped, **told)
-
-
-def _notify(callbacks: Callbacks, record: RoundRecord, save: Callable[[], None]) -> None:
-    """Tell of a round; if that ends the run, in whatever way, the round is not done again."""
-    try:
-        callbacks.round(record)
-    except Exception:
-        save()
-        raise
-
-
-def _stopped(stop: StopRun, last: int, planned: int, by: str) -> dict[str, Any]:
-    """Return what is written down of a run that ended early: nothing if it came to its end."""
-    if last < 1:
-        raise stop
-    told = {"round": last, "reason": str(stop).rstrip("."), "by": by}
-    return {STOPPED: told} if last < planned else {}
+    finite = {} if np.isfinite(state.served).all() else {FINITE: False}
+    folder.write_about(finished=_now(), params_sha256=digest, **stopped, **finite)
 
 
 def _sync(folder: RunFolder, stores: Sequence[_Keeper]) -> None:
@@ -379,12 +374,6 @@ def _last_round(folder: RunFolder) -> int:
     """Return the last round that is recorded, 0 before the first."""
     records = folder.rounds()
     return records[-1].round if records else 0
-
-
-def _virtual_time(folder: RunFolder, last: int) -> float:
-    """Return the virtual time at the end of a round, 0 without a clock."""
-    records = [record for record in folder.rounds() if record.round <= last]
-    return (records[-1].cost.virtual_seconds or 0.0) if records else 0.0
 
 
 def _about(trainer: str) -> dict[str, str | list[str]]:
@@ -472,9 +461,16 @@ def check_trained(
     recorded = f" The rounds are recorded in {where}." if where else ""
     if diverged := why_diverged(history, learning_rate, finite):
         raise DivergedError(f"the run diverged: {diverged}.{recorded}")
-    empty = _empty_at_end(history)
-    if not empty or not (len(empty) == len(history) or _stands_still(empty, len(history))):
+    used = [place for place, record in enumerate(history) if record.used]
+    empty = history[used[-1] + 1 :] if used else history
+    if not empty:
         return
+    if used and (
+        len(empty) < max(_SHORTEST_STANDSTILL, len(history) / 2)
+        or any(record.outcome.failed for record in empty)
+        or not _is_worthless(empty)
+    ):
+        return  # it does not stand still
     what = f"the model is untrained: no client's update was used in {len(history)} rounds"
     if len(empty) < len(history):
         last = history[-len(empty) - 1].round
@@ -507,17 +503,6 @@ def why_diverged(
                 f"{rate if at_once else either} is too large: try a smaller one"
             )
     return ""
-
-
-def _empty_at_end(history: Sequence[RoundRecord]) -> Sequence[RoundRecord]:
-    """Return the last rounds since an update was used."""
-    used = [place for place, record in enumerate(history) if record.used]
-    return history[used[-1] + 1 :] if used else history
-
-
-def _stands_still(empty: Sequence[RoundRecord], rounds: int) -> bool:
-    long = len(empty) >= max(_SHORTEST_STANDSTILL, rounds / 2)
-    return long and not any(record.outcome.failed for record in empty) and _is_worthless(empty)
 
 
 def _is_worthless(history: Sequence[RoundRecord]) -> bool:

@@ -427,7 +427,11 @@ class PresentedResult:
 
         figure = draw_result(self)
         if in_notebook():
-            _let_notebook_show(type(figure))
+            # A notebook is let show figures made without pyplot, unless it can already.
+            shell: Any = import_module("IPython").get_ipython()
+            formatter = shell.display_formatter.formatters["image/png"]
+            if type(figure) not in formatter.type_printers and not formatter.deferred_printers:
+                import_module("IPython.core.pylabtools").select_figure_formats(shell, {"png"})
         return figure
 
     def report(self, path: str | Path | None = None) -> Path:
@@ -492,9 +496,10 @@ def _under_headings(rows: Sequence[Sequence[str]], width: int) -> Iterator[Seque
 def _html_table(caption: str, header: Sequence[str], lines: Sequence[Sequence[str]]) -> str:
     """Return a table for a notebook; cells that are SVG stay as they are."""
     head = "".join(f"<th>{html.escape(cell)}</th>" for cell in header)
-    rows = [
-        f"<tr>{''.join(_cell(cell) for cell in line)}</tr>" for line in lines[:_MOST_SHOWN_ROWS]
-    ]
+    rows = []
+    for line in lines[:_MOST_SHOWN_ROWS]:
+        cells = [cell if cell.startswith("<svg ") else html.escape(cell) for cell in line]
+        rows.append(f"<tr>{''.join(f'<td>{cell}</td>' for cell in cells)}</tr>")
     if len(lines) > _MOST_SHOWN_ROWS:
         rows.append(f"<tr><td>and {len(lines) - _MOST_SHOWN_ROWS} more</td></tr>")
     title = f"<caption>{html.escape(caption)}</caption>" if caption else ""
@@ -525,18 +530,6 @@ def sparkline(values: Sequence[float | None]) -> str:
         f'{shown[0]:.1f} to {shown[-1]:.1f}"><polyline fill="none" stroke="#0072B2" '
         f'stroke-width="1.5" points="{points}"/></svg>'
     )
-
-
-def _cell(text: str) -> str:
-    return f"<td>{text if text.startswith('<svg ') else html.escape(text)}</td>"
-
-
-def _let_notebook_show(figure: type) -> None:
-    """Let a notebook show figures that were made without pyplot, unless it can already."""
-    shell: Any = import_module("IPython").get_ipython()
-    formatter = shell.display_formatter.formatters["image/png"]
-    if figure not in formatter.type_printers and not formatter.deferred_printers:
-        import_module("IPython.core.pylabtools").select_figure_formats(shell, {"png"})
 
 
 # A run directory as an object: what it holds, what it came to, and its model.

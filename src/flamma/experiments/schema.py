@@ -78,22 +78,19 @@ def _config(whole: bool) -> Schema:
     data = [option for option in options_of(DataConfig).values() if option.name != "split"]
     split = {"split": {"enum": list(SPLITS), "default": DataConfig.split.name}}
     weights = _properties(options_of(WeightsConfig).values())
+    clients = {"anyOf": [{"type": "number"}, {"type": "array", "items": {"type": "integer"}}]}
+    known: Schema = {"name": {"enum": list(BEHAVIOURS)}, "clients": clients}
+    behaviour = _table(known | _all_options(BEHAVIOURS)) | {"required": ["clients"]}
     tables: Schema = {
         "data": _table(_all_options(SPLITS) | split | _properties(data)),
         "model": _choice(MODELS, "name", ConfigTables.model, whole, weights, [OWN]),
         "strategy": _choice(STRATEGIES, "name", ConfigTables.strategy, whole),
         "costs": _choice(COSTS, "kind", ConfigTables.costs, whole=False),
         "engine": _choice(ENGINES, "name", ConfigTables.engine, whole=False),
-        "behaviours": {"type": "object", "additionalProperties": _behaviour()},
+        "behaviours": {"type": "object", "additionalProperties": behaviour},
     }
     plain = [option for option in options_of(ConfigTables).values() if option.name not in tables]
     return _table(_properties(plain) | tables)
-
-
-def _behaviour() -> Schema:
-    clients = {"anyOf": [{"type": "number"}, {"type": "array", "items": {"type": "integer"}}]}
-    known: Schema = {"name": {"enum": list(BEHAVIOURS)}, "clients": clients}
-    return _table(known | _all_options(BEHAVIOURS)) | {"required": ["clients"]}
 
 
 def _table(properties: Mapping[str, Schema]) -> Schema:
@@ -195,18 +192,14 @@ def _annotated(kind: Any, readers: Iterable[Any]) -> Schema:
             return {"type": ["string", "object", "array"]}
     schema = _type(kind)
     for bounds in readers:
+        # Those of a number have no effect on other types.
+        low = "exclusiveMinimum" if bounds.without in ("low", "both") else "minimum"
+        high = "exclusiveMaximum" if bounds.without in ("high", "both") else "maximum"
+        both = {low: bounds.low, high: bounds.high}
         numbers = schema.get("prefixItems", [schema])
         for part in numbers:
-            part |= _bounds(bounds)
+            part |= {key: bound for key, bound in both.items() if math.isfinite(bound)}
     return schema
-
-
-def _bounds(bounds: Between) -> Schema:
-    """Return the bounds; those of a number have no effect on other types."""
-    low = "exclusiveMinimum" if bounds.without in ("low", "both") else "minimum"
-    high = "exclusiveMaximum" if bounds.without in ("high", "both") else "maximum"
-    both = {low: bounds.low, high: bounds.high}
-    return {key: bound for key, bound in both.items() if math.isfinite(bound)}
 
 
 SCHEMAS = {"run": config_schema, "suite": suite_schema}

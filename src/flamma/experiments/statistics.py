@@ -14,7 +14,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -212,12 +212,18 @@ def across_settings(
     whole = {name: own for name, own in by_seed.items() if len(own) == len(places)}
     if len(places) < _FEWEST_SETTINGS or len(whole) < 2:
         return None
-    means = {name: _means(own, places) for name, own in whole.items()}
+    means = {
+        name: np.array([total(list(own[p].values())) / len(own[p]) for p in places])
+        for name, own in whole.items()
+    }
     ranks = mean_ranks(means, sign)
     against: list[AgainstReference] = []
     if reference in whole:
         others = [name for name in ranks if name != reference]
         against = [_against(name, whole[name], whole[reference], sign) for name in others]
+    # The p-values are corrected as by S. Holm (1979).
+    corrected = holm([each.wilcoxon_p for each in against])
+    against = [replace(each, holm_p=p) for each, p in zip(against, corrected, strict=True)]
     return AcrossSettings(
         metric,
         places,
@@ -225,7 +231,7 @@ def across_settings(
         friedman(means),
         critical_difference(len(ranks), len(places)),
         reference,
-        tuple(_with_holm(against)),
+        tuple(against),
         tuple(name for name in names if name not in whole),
     )
 
@@ -249,10 +255,6 @@ def relative_to(
             gained = row.mean[first] - base[place][first]
             found.setdefault(row.strategy, {})[place] = (gained, math.log2(ratio))
     return found
-
-
-def _means(values: _SeedValues, places: Sequence[DataPlace]) -> Floats:
-    return np.array([total(list(values[p].values())) / len(values[p]) for p in places])
 
 
 def mean_ranks(values: Mapping[str, Floats], sign: int) -> dict[str, float]:
@@ -362,13 +364,6 @@ def bootstrap_interval(differences: Sequence[Floats]) -> tuple[float, float]:
     tail = (1 - CONFIDENCE) / 2
     low, high = np.quantile(sums / len(differences), [tail, 1 - tail])
     return float(low), float(high)
-
-
-def _with_holm(against: Sequence[AgainstReference]) -> list[AgainstReference]:
-    """Return the same with p-values corrected as by S. Holm (1979)."""
-    corrected = holm([own.wilcoxon_p for own in against])
-    fields = [asdict(own) | {"holm_p": p} for own, p in zip(against, corrected, strict=True)]
-    return [AgainstReference(**own) for own in fields]
 
 
 def holm(p_values: Sequence[float]) -> list[float]:

@@ -263,7 +263,12 @@ class Suite:
         if self.first_seed < 0:
             raise ConfigError(Key("first_seed"), f" must be at least 0, not {self.first_seed}.")
         if self.settings:
-            self._place_settings()
+            # They take the places of datasets, each with its own split.
+            _check_tables(self.settings, "settings")
+            places = _setting_places(self.run, self.settings)
+            object.__setattr__(self, "pairs", places)
+            for kind, names in zip(KINDS, zip(*places, strict=True), strict=False):
+                object.__setattr__(self, kind, tuple(dict.fromkeys(names)))
         named = strategies_named(self.strategies, variants(self.overrides))
         object.__setattr__(self, "strategies", named)
         runs = self.seeds * math.prod(len(getattr(self, kind)) for kind in KINDS)
@@ -282,14 +287,6 @@ class Suite:
         for name in self.overrides:
             if name not in known:
                 raise ConfigError(unknown("name in overrides", name, known))
-
-    def _place_settings(self) -> None:
-        """Let settings take the places of datasets, each with its own split."""
-        _check_tables(self.settings, "settings")
-        places = _setting_places(self.run, self.settings)
-        object.__setattr__(self, "pairs", places)
-        for kind, names in zip(KINDS, zip(*places, strict=True), strict=False):
-            object.__setattr__(self, kind, tuple(dict.fromkeys(names)))
 
     def as_toml(self) -> str:
         """Return the suite as a file says it, without what it extends."""
@@ -425,7 +422,11 @@ def _built(tables: TableView, beside: Path, within: tuple[Path, ...] = ()) -> Su
     for kind, names in zip(KINDS, zip(*own.get("pairs", ()), strict=True), strict=False):
         own.setdefault(kind, tuple(dict.fromkeys(names)))
     if "extends" in tables:
-        extended = _extended(tables["extends"], beside, within)
+        base = convert(tables["extends"], str, "suite.extends")
+        path = _suite_file(base if base in suite_names() else beside / base)
+        if path in within:
+            raise ConfigError(f"the suite {base} extends itself: take out one `extends`.")
+        extended = _built(read_config(path), path.parent, (*within, path))
         return _put_over(extended, own, only)
     if only is not None:
         raise ConfigError("suite.settings must be tables, unless the suite extends another.")
@@ -435,15 +436,6 @@ def _built(tables: TableView, beside: Path, within: tuple[Path, ...] = ()) -> Su
             f"{KINDS[-1]}, or let it extend another (`extends`)."
         )
     return Suite(**own)
-
-
-def _extended(given: Any, beside: Path, within: tuple[Path, ...]) -> Suite:
-    """Return the suite that another one names, which may extend others but not itself."""
-    named = convert(given, str, "suite.extends")
-    path = _suite_file(named if named in suite_names() else beside / named)
-    if path in within:
-        raise ConfigError(f"the suite {named} extends itself: take out one `extends`.")
-    return _built(read_config(path), path.parent, (*within, path))
 
 
 def _put_over(extended: Suite, own: JsonTable, only: Any) -> Suite:
@@ -526,7 +518,8 @@ def origin_notes(suite: Suite) -> list[str]:
     beaten: dict[str, None] = {}
     for setting in (setting for cell in _first_seeds(suite) for setting in suite.traced(cell)):
         if setting.origin in found and setting.name not in _CHOSEN:
-            found[setting.origin][_words(setting)] = None
+            who = f" for {setting.part}" if setting.part else ""
+            found[setting.origin][f"{setting.name} {_text(setting.value)}{who}"] = None
         if setting.origin == FLAG_ORIGIN:
             beaten |= {below.part: None for below in setting.beaten if below.part}
     over = f", over what the suite has for {', '.join(beaten)}" if beaten else ""
@@ -552,11 +545,6 @@ def _line(setting: TracedSetting) -> str:
     beaten = [f"{_text(b.value)} for {b.part}" for b in setting.beaten if b.part]
     instead = f" instead of {', '.join(beaten)}" if beaten else ""
     return f"  {setting.name} = {_text(setting.value)}  ({origin}{instead})"
-
-
-def _words(setting: TracedSetting) -> str:
-    who = f" for {setting.part}" if setting.part else ""
-    return f"{setting.name} {_text(setting.value)}{who}"
 
 
 def _text(value: Any) -> str:

@@ -226,10 +226,13 @@ class MLflow(Tracker):
 
     def open(self, run: Path, config: Mapping[str, str]) -> int:
         """Begin a run of MLflow's, or go on with the one of this run directory."""
+        from mlflow.entities import Param
         from mlflow.tracking import MlflowClient
 
         self._client = MlflowClient(self._store(run))
-        own, experiment = _tracked_id(run), self._experiment(run)
+        own = _tracked_id(run)
+        known = self._client.get_experiment_by_name(self.experiment)
+        experiment = str(known.experiment_id if known else self._create(run))
         found = self._client.search_runs([experiment], f"tags.`{_RUN_TAG}` = '{own}'")
         if found:
             self._run = found[0].info.run_id
@@ -238,7 +241,9 @@ class MLflow(Tracker):
             return max((metric.step for metric in told), default=0)
         begun = self._client.create_run(experiment, run_name=run.name, tags={_RUN_TAG: own})
         self._run = begun.info.run_id
-        self._log_params(config)
+        params = [Param(key, value) for key, value in config.items()]
+        for first in range(0, len(params), _PARAMS_AT_ONCE):
+            self._client.log_batch(self._run, params=params[first : first + _PARAMS_AT_ONCE])
         return 0
 
     def log(self, numbers: Mapping[str, float], step: int) -> None:
@@ -262,10 +267,6 @@ class MLflow(Tracker):
         folder.mkdir(parents=True, exist_ok=True)
         return f"sqlite:///{folder / 'mlflow.db'}"
 
-    def _experiment(self, run: Path) -> str:
-        found = self._client.get_experiment_by_name(self.experiment)
-        return str(found.experiment_id if found else self._create(run))
-
     def _create(self, run: Path) -> str:
         """Create the experiment; another run may do so at the same moment."""
         from mlflow.exceptions import MlflowException
@@ -275,13 +276,6 @@ class MLflow(Tracker):
             return str(self._client.create_experiment(self.experiment, artifact_location=place))
         except MlflowException:
             return str(self._client.get_experiment_by_name(self.experiment).experiment_id)
-
-    def _log_params(self, config: Mapping[str, str]) -> None:
-        from mlflow.entities import Param
-
-        params = [Param(key, value) for key, value in config.items()]
-        for first in range(0, len(params), _PARAMS_AT_ONCE):
-            self._client.log_batch(self._run, params=params[first : first + _PARAMS_AT_ONCE])
 
 
 # The tracker for Weights & Biases.

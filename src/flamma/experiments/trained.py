@@ -154,7 +154,10 @@ class ModelCard:
                 f"{folder} began with other weights than those of {source}: restore them, or run "
                 f"the configuration anew into another directory."
             )
-        if not _equal(before.naming.fixed, self.naming.fixed):
+        old, new = before.naming.fixed, self.naming.fixed
+        if old.keys() != new.keys() or any(
+            old[name].shape != new[name].shape or not (old[name] == new[name]).all() for name in old
+        ):
             raise RunError(
                 f"{folder} is a run with other frozen weights: give the model it began with."
             )
@@ -219,12 +222,6 @@ def _fixed(folder: Path, table: Mapping[str, Any]) -> StateDict:
     except (SafetensorError, OSError):
         pass
     raise RunError(f"{path} is missing or damaged: restore it.")
-
-
-def _equal(one: Mapping[str, Any], other: Mapping[str, Any]) -> bool:
-    return one.keys() == other.keys() and all(
-        one[name].shape == other[name].shape and (one[name] == other[name]).all() for name in one
-    )
 
 
 _FORMATS = (".safetensors", ".npz", ".onnx")

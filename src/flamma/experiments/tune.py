@@ -114,7 +114,8 @@ def tune_config(
     data_dir: Path | None = None,
 ) -> Tuned:
     """Search for the options of a configuration in a directory, or go on with that."""
-    optuna = _optuna()
+    require("tuning", "optuna")
+    optuna: Any = import_module("optuna")
     from flamma.data.federated import without_held_out
     from flamma.experiments.run import build_data, build_measures, check_runnable
 
@@ -312,11 +313,6 @@ def _score(records: Sequence[RoundRecord], objective: _Goal) -> float | None:
             sign = -1 if record.evaluation.score_kind.lower_is_better else 1
             scores.append(sign * level - (spread if objective == "fair" else 0))
     return sum(scores) / len(scores) if scores else None
-
-
-def _optuna() -> Any:
-    require("tuning", "optuna")
-    return import_module("optuna")
 
 
 _TUNING_SEED = 1000

@@ -96,7 +96,10 @@ def given_model(model: Any = None, start: Any = None, freeze: Any = None) -> _Gi
     elif start is not None:
         settings["model.start"], weights = OWN, _weights(start)
     if freeze is not None:
-        settings["model.freeze"] = _patterns(freeze)
+        names = [freeze] if isinstance(freeze, str) else freeze
+        if not isinstance(names, Sequence) or not all(isinstance(name, str) for name in names):
+            raise ConfigError('freeze must be names of parameters, such as ["features.*"].')
+        settings["model.freeze"] = list(names)
     return _GivenModel(settings, make, weights)
 
 
@@ -113,14 +116,6 @@ def _weights(start: Any) -> StartWeights:
         f"start must be a file, a state dict or a run, not a {type(start).__name__}: of a module "
         f"give its state_dict(), or the module itself as model."
     )
-
-
-def _patterns(freeze: Any) -> list[str]:
-    if isinstance(freeze, str):
-        return [freeze]
-    if isinstance(freeze, Sequence) and all(isinstance(name, str) for name in freeze):
-        return list(freeze)
-    raise ConfigError('freeze must be names of parameters, such as ["features.*"].')
 
 
 # Data of one's own in a run: what they decide of a configuration, and the federation of them.
