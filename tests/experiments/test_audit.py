@@ -273,7 +273,7 @@ def test_deviations_are_chosen_by_name_group_or_behaviour():
         (["cost-bset"], "did you mean cost-best"),
         (["free-rider:sends"], "written as free-rider:OPTION=VALUE"),
         (["free-rider:sends=nothing"], "sends"),
-        (["cost-liar:factor=-1"], "positive"),
+        (["cost-liar:factor=-1"], "above 0"),
         (["free-rider:sned=noise"], "sends"),
         ([], "at least one"),
     ],

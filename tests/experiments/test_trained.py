@@ -79,7 +79,7 @@ def test_predictions_are_what_the_run_was_scored_on(done):
 
 def test_many_samples_are_predicted_in_batches(done, monkeypatch):
     whole = done.predict_proba(DATA.test_x)
-    monkeypatch.setattr(weights, "SAMPLES_PREDICTED_AT_ONCE", 7)
+    monkeypatch.setattr(weights, "_SAMPLES_AT_ONCE", 7)
     np.testing.assert_allclose(done.predict_proba(DATA.test_x), whole, rtol=1e-5)
 
 

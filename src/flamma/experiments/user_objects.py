@@ -174,7 +174,8 @@ def completed(
         chosen["per_round"] = max(1, min(ConfigTables.per_round, clients))
     named = tables.get("model", {})
     if not model and isinstance(named, Mapping) and "name" not in named:
-        chosen["model"] = {"name": default_model(_shape_of(own)), **named}
+        shape = own.shape if isinstance(own, FederatedData) else own.encoding.shape
+        chosen["model"] = {"name": default_model(shape), **named}
     return chosen
 
 
@@ -231,11 +232,6 @@ def default_model(shape: tuple[int, ...]) -> str:
     """
     picture = len(shape) == 3 and min(shape[1:]) >= LENET_SMALLEST_SIDE
     return "lenet5" if picture else "mlp"
-
-
-def _shape_of(own: GatheredSamples | FederatedData) -> tuple[int, ...]:
-    """Return the shape of one sample."""
-    return own.shape if isinstance(own, FederatedData) else own.encoding.shape
 
 
 def check_same_data(folder: RunFolder, data: FederatedData) -> None:

@@ -177,7 +177,11 @@ def _read_update(
     loss = said if isinstance(said, float) else math.nan
     if loss > LARGEST_LOSS:
         raise MessageError(f"it says that the loss is {loss:g}")
-    epochs = _epochs(told, *epoch_range)
+    epochs, most = epoch_range
+    if EPOCHS_METRIC in told:
+        epochs = _whole_number(told, EPOCHS_METRIC)
+    elif epochs != most:  # a client that does not know FLamma does a fixed number as told
+        raise MessageError(_NO_EPOCHS)
     if not any(isinstance(part, ArrayRecord) for part in content.values()):
         if epochs:
             raise MessageError(f"it says that it did {epochs} epochs, but sent no arrays")
@@ -238,15 +242,6 @@ def _round_metrics(record: RoundRecord) -> MetricRecord:
         told["follower_gap"] = record.game.certificate.follower_gap
         told["leader_regret"] = record.game.certificate.leader_regret
     return MetricRecord(dict(told))
-
-
-def _epochs(told: MetricRecord, fewest: int, most: int) -> int:
-    """Return the epochs of a client; one that does not know FLamma does a fixed number as told."""
-    if EPOCHS_METRIC in told:
-        return _whole_number(told, EPOCHS_METRIC)
-    if fewest != most:
-        raise MessageError(_NO_EPOCHS)
-    return fewest
 
 
 def _only(content: RecordDict, kind: type[_Record]) -> _Record:

@@ -96,6 +96,8 @@ class Asynchronous(Averaging[AsyncState]):
     def init(self, params: Params, population: Population) -> AsyncState:
         """Start with all clients idle, at time 0."""
         clients = population.clients
+        most, wanted = self._sizes(self.plan)
+        rows = min(clients, most) + 3 * CHECKPOINT_ROUNDS * min(clients, wanted)  # with checkpoints
         return AsyncState(
             params,
             0,
@@ -105,7 +107,7 @@ class Asynchronous(Averaging[AsyncState]):
             began=np.zeros(clients, dtype=np.int64),
             finishes=np.zeros(clients),
             answered=np.zeros(clients, dtype=np.int64),
-            received=Rows.empty(clients, params.size, "float32", self._most_rows(clients)),
+            received=Rows.empty(clients, params.size, "float32", rows),
         )
 
     def advance(
@@ -163,11 +165,6 @@ class Asynchronous(Averaging[AsyncState]):
             plan.per_round if self.concurrency is None else self.concurrency,
             plan.per_round if self.buffer is None else self.buffer,
         )
-
-    def _most_rows(self, clients: int) -> int:
-        """Return how many received models there can be on disk, those of checkpoints included."""
-        most, wanted = self._sizes(self.plan)
-        return min(clients, most) + 3 * CHECKPOINT_ROUNDS * min(clients, wanted)
 
 
 # FedBuff: an asynchronous server with a buffer of updates, stale ones weighed down.

@@ -124,7 +124,9 @@ class Pricing(Averaging[_PricingState]):
         if found is None:
             return Offer(number, (), probabilities=(), payments=())
         places = np.flatnonzero(drawn < found.probabilities)
-        places = places[self._payable(state, found.prices[places])]
+        left = self._left(state)
+        if left is not None:  # the first ones whom it can pay
+            places = places[np.cumsum(np.maximum(found.prices[places], 0.0)) <= left]
         return Offer(
             number,
             tuple(self.terms(int(client), number) for client in available[places]),
@@ -166,8 +168,10 @@ class Pricing(Averaging[_PricingState]):
         params = self.average(round, data_weights(accepted))
         params[trained] = (received + step).astype(np.float32)
         gradients = state.gradients.copy()
-        for update in accepted:
-            gradients[update.client] = self._gradient(update, received, offer.round)
+        for update in accepted:  # the mean size of gradients: an update over η times mini-batches
+            batches = self.plan.epochs * math.ceil(update.samples / self.plan.batch_size)
+            moved = norm(model_of(update)[: received.size] - received)
+            gradients[update.client] = moved / (self.plan.step_size(offer.round) * batches)
         return replace(state, params=params, gradients=gradients)
 
     def _left(self, state: _PricingState) -> float | None:
@@ -177,19 +181,6 @@ class Pricing(Averaging[_PricingState]):
             return None
         payments = rounds * int(state.samples.size)
         return max(0.0, payment_share(budget, payments) * payments - state.spent)
-
-    def _payable(self, state: _PricingState, prices: Floats) -> Ints:
-        """Return the places of those drawn, the first ones, whom what is left can pay."""
-        left = self._left(state)
-        if left is None:
-            return np.arange(prices.size)
-        return np.flatnonzero(np.cumsum(np.maximum(prices, 0.0)) <= left)
-
-    def _gradient(self, update: Update, received: Floats, round: int) -> float:
-        """Return the mean size of a client's gradients: its update over η times mini-batches."""
-        batches = self.plan.epochs * math.ceil(update.samples / self.plan.batch_size)
-        moved = norm(model_of(update)[: received.size] - received)
-        return moved / (self.plan.step_size(round) * batches)
 
 
 def _plausible_gradients(gradients: Floats) -> Floats:

@@ -275,12 +275,6 @@ def predicted_mean_of_selected(
     return difference
 
 
-def _shares_of_data(updates: Sequence[Update]) -> Floats:
-    """Return the share of each of those who answered in their data."""
-    sizes = np.array(data_weights(updates))
-    return sizes / total(sizes)
-
-
 @dataclass(frozen=True)
 class Slopes:
     """How a client's update follows from its last one, and from the model that this one answered.
@@ -454,7 +448,8 @@ class FedVarp(Averaging[Remembering]):
         mean = self.average(round, data_weights(reports))
         kept, known = state.kept, state.kept.known
         every = (state.samples / total(state.samples))[known]
-        shares = _shares_of_data(reports)
+        sizes = np.array(data_weights(reports))
+        shares = sizes / total(sizes)
         others = predicted_mean_of_all(self, kept, known, every, round.reference)
         predicted = others - predicted_mean_of_selected(self, kept, round, shares, mean)
         update = change(state.params, mean, size) + predicted

@@ -68,13 +68,6 @@ def walked(
     return weights.astype(np.float32)
 
 
-def _own_losses(side: ClientSide, broadcast: Broadcast, targets: Params) -> Floats:
-    """Return each client's loss of the model that it evaluates."""
-    models = [side.model_of(client, broadcast) for client in range(len(targets))]
-    losses: Floats = np.sum(np.square(np.stack(models) - targets, dtype=np.float64), axis=1)
-    return losses
-
-
 # A little world in which a strategy can be played without data, models or engines.
 
 SIZE, TRAINABLE = 40, 36
@@ -164,7 +157,10 @@ class ToyFederation:
         broadcast = strategy.broadcast(state)
         if not broadcast.evaluates_kept:
             return self.validate(state.params)[0]
-        return float(np.mean(_own_losses(self.side(strategy), broadcast, self.targets)))
+        side = self.side(strategy)
+        models = [side.model_of(client, broadcast) for client in range(len(self.targets))]
+        apart = np.square(np.stack(models) - self.targets, dtype=np.float64)
+        return float(np.mean(np.sum(apart, axis=1)))
 
     def hear(
         self, strategy: Strategy[Any], state: State, seed: int = 0, available: Ints | None = None
