@@ -46,6 +46,8 @@ def test_every_new_name_is_one():
 def test_other_names_are_unknown_as_ever(home):
     with pytest.raises(ImportError):
         import_module(f"{home}.nothing")
+    with pytest.raises(ImportError):
+        import_module("flamma.game.budget" + ".affordable")  # a function, no module
     for name in ("nothing", "__nothing__"):
         with pytest.raises(AttributeError, match="nothing"):
             getattr(import_module(home), name)

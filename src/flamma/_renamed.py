@@ -9,6 +9,7 @@ from functools import partial
 from importlib import import_module
 from importlib.abc import Loader, MetaPathFinder
 from importlib.machinery import ModuleSpec
+from importlib.util import find_spec
 from types import ModuleType
 from typing import Any
 
@@ -67,14 +68,22 @@ def _parents(name: str) -> Iterator[str]:
 _PACKAGES = {parent for old in RENAMED for parent in _parents(old)}
 
 
+def _is_module(new: str) -> bool:
+    """Whether a new name is that of a module, and not of something in one."""
+    try:
+        return bool(new) and find_spec(new) is not None
+    except ModuleNotFoundError:  # what it is in is no package
+        return False
+
+
 class _OldModules(MetaPathFinder, Loader):
     """Finds modules that are gone and had an old name; Python asks it after all other finders."""
 
     def find_spec(
         self, fullname: str, path: Sequence[str] | None, target: ModuleType | None = None
     ) -> ModuleSpec | None:
-        old = fullname in RENAMED or f"{fullname}." in _PACKAGES
-        return ModuleSpec(fullname, self) if old else None
+        gone = f"{fullname}." in _PACKAGES or _is_module(RENAMED.get(fullname, ""))
+        return ModuleSpec(fullname, self) if gone else None
 
     def exec_module(self, module: ModuleType) -> None:
         module.__getattr__ = renamed(module.__name__)  # type: ignore[method-assign]

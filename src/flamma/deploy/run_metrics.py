@@ -33,7 +33,7 @@ def _failure_kind(reason: str) -> str:
 
     Examples
     --------
-    >>> failure_kind("no answer in 40 s"), _failure_kind("something that a site made up")
+    >>> _failure_kind("no answer in 40 s"), _failure_kind("something that a site made up")
     ('no answer', 'other')
     """
     return next((kind for text, kind in _FAILURE_KINDS.items() if text in reason), _OTHER_KIND)

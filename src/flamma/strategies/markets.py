@@ -188,7 +188,7 @@ def _plausible_gradients(gradients: Floats) -> Floats:
 
     Examples
     --------
-    >>> plausible_gradients(np.array([1.0, 2.0, np.nan, 1e9]))
+    >>> _plausible_gradients(np.array([1.0, 2.0, np.nan, 1e9]))
     array([ 1.,  2.,  2., 20.])
     """
     known = np.sort(gradients[np.isfinite(gradients) & (gradients > 0)])

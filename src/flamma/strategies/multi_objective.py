@@ -172,7 +172,7 @@ def _clear_of(update: Floats, other: Floats) -> Floats:
 
     Examples
     --------
-    >>> clear_of(np.array([1.0, 1.0]), np.array([-2.0, 0.0]))
+    >>> _clear_of(np.array([1.0, 1.0]), np.array([-2.0, 0.0]))
     array([0., 1.])
     """
     product = dot(update, other)
