@@ -22,6 +22,8 @@ DOTTED = re.compile(r"flamma(?:\.[a-z_]\w*){2,}")
 RUN = re.compile(r"""-m["', ]+(flamma(?:\.\w+)+)""")
 FROM = re.compile(r"\bfrom (flamma(?:\.\w+)*) import (\w*)")
 MODULE = re.compile(r"(?:-m|\bimport) (flamma(?:\.\w+)*)")
+# The table of old names is full of them.
+pytestmark = pytest.mark.filterwarnings("ignore:.*the old name goes with:DeprecationWarning")
 WORKFLOWS = sorted((ROOT / ".github" / "workflows").glob("*.yml"))
 PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))
 CODE = [
