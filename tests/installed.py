@@ -106,7 +106,7 @@ COMMAND_MISTAKES: list[tuple[list[str], str]] = [
     (["run", "--model", "lenet"], "lenet5"),
     (["run", "--split", "shard"], "shards"),
     (["run", "--engine", "flwr"], "flower"),
-    (["run", "--clients", "3", "--per-round", "9"], "per_round"),
+    (["run", "--clients", "3", "--per-round", "9"], "--per-round"),
     (["run", "--data", "nowhere.csv", "--target", "y"], "nowhere.csv"),
     (["run", "--data", "table.csv", "--target", "lable"], "label"),
     (["run", "--track", "mlfow"], "mlflow"),
